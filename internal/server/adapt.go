@@ -3,11 +3,13 @@ package server
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/discovery"
 )
 
 // parser reads the objects of the admin API as the configuration file has
@@ -64,8 +66,8 @@ const maxOverridesTold = 20
 
 // tellOverrides logs at the start what operators set before: it is in force
 // again, and can't be seen in the configuration.
-func (s *Server) tellOverrides() {
-	all := s.registry.Overrides()
+func tellOverrides(registry *discovery.Registry, log *slog.Logger) {
+	all := registry.Overrides()
 	if len(all) == 0 {
 		return
 	}
@@ -77,5 +79,5 @@ func (s *Server) tellOverrides() {
 		}
 		told = append(told, fmt.Sprintf("%s %s %s", o.Service, o.Address, o.Status))
 	}
-	s.log.Warn("health set by operators is in force; GET /v1/health of the admin interface lists it", "overrides", told)
+	log.Warn("health set by operators is in force; GET /v1/health of the admin interface lists it", "overrides", told)
 }

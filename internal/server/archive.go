@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"sync"
 
@@ -20,6 +21,7 @@ const maxUnarchived = 1000
 // archiver writes the changes of the plan into an archive, in a goroutine of its own: a
 // slow disk delays no plan.
 type archiver struct {
+	log  *slog.Logger
 	kept *archive.Archive
 	next chan plan.Change
 	lost prometheus.Counter
@@ -28,29 +30,29 @@ type archiver struct {
 	failing string // why changes can't be written now
 }
 
-// openArchive opens the archive beside the state, or in memory where the state is
-// elsewhere. A history that can't be opened is no reason not to serve.
-func (s *Server) openArchive() {
-	a := &archiver{next: make(chan plan.Change, maxUnarchived), lost: prometheus.NewCounter(prometheus.CounterOpts{
+// openArchive opens the archive in the state directory, or in memory where there is none.
+// A history that can't be opened is no reason not to serve.
+func openArchive(stateDir string, log *slog.Logger, metrics prometheus.Registerer) *archiver {
+	a := &archiver{log: log, next: make(chan plan.Change, maxUnarchived), lost: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "isobar_history_changes_lost_total",
 		Help: "Changes of the plan that are missing in the history of the last day, because the disk failed or was too slow.",
 	})}
 	size := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "isobar_history_bytes", Help: "Size of the history of the last day, on disk or, without a state directory, in memory.",
 	}, func() float64 { return float64(a.kept.Bytes()) })
-	s.metrics.MustRegister(a.lost, size)
+	metrics.MustRegister(a.lost, size)
 	dir := ""
-	if s.files != nil {
-		dir = filepath.Join(s.fixed.StateDir, archiveDir)
+	if stateDir != "" {
+		dir = filepath.Join(stateDir, archiveDir)
 	}
-	kept, err := archive.Open(dir, archive.Options{Logger: s.log})
+	kept, err := archive.Open(dir, archive.Options{Logger: log})
 	if err != nil {
-		s.log.Error("can't keep the history of the last day on disk; keeping it in memory until the server stops", "error", err)
+		log.Error("can't keep the history of the last day on disk; keeping it in memory until the server stops", "error", err)
 		a.failing = err.Error()
-		kept, _ = archive.Open("", archive.Options{Logger: s.log}) // without files it can't fail
+		kept, _ = archive.Open("", archive.Options{Logger: log}) // without files it can't fail
 	}
 	a.kept = kept
-	s.archiver = a
+	return a
 }
 
 // add hands a change over; it never waits.
@@ -62,9 +64,8 @@ func (a *archiver) add(c plan.Change) {
 	}
 }
 
-// archiveChanges writes changes until the loop has ended and all are written.
-func (s *Server) archiveChanges() {
-	a := s.archiver
+// run writes changes until the loop has ended and all are written.
+func (a *archiver) run() {
 	for c := range a.next {
 		err := a.kept.Append(&c)
 		if errors.Is(err, archive.ErrKnown) {
@@ -76,13 +77,13 @@ func (s *Server) archiveChanges() {
 			a.lost.Inc()
 		}
 		if news := a.told(err); news && err != nil {
-			s.log.Error("the history of the last day lacks changes of the plan", "error", err)
+			a.log.Error("the history of the last day lacks changes of the plan", "error", err)
 		} else if news {
-			s.log.Info("saving the history of the last day works again")
+			a.log.Info("saving the history of the last day works again")
 		}
 	}
 	if err := a.kept.Close(); err != nil {
-		s.log.Error("could not close the history of the last day", "error", err)
+		a.log.Error("could not close the history of the last day", "error", err)
 	}
 }
 
@@ -99,13 +100,9 @@ func (a *archiver) told(err error) bool {
 	return news
 }
 
-// unsaved lists what can't be written to the state, and why.
-func (s *Server) unsaved() []string {
-	out := s.loop.Unsaved()
-	s.archiver.mu.Lock()
-	defer s.archiver.mu.Unlock()
-	if s.archiver.failing != "" {
-		out = append(out, "the history of the last day: "+s.archiver.failing)
-	}
-	return out
+// unsaved returns why the history can't be written; "" = it can.
+func (a *archiver) unsaved() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.failing
 }

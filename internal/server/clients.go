@@ -9,8 +9,21 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
+
+// clients are the clients of this server, as operators see them. It implements [admin.Fleet].
+type clients struct {
+	settings *settings
+	xds      *xds.Server
+	lrs      *lrs.Server
+	plan     func() *plan.Plan // in force; nil before the first
+	known    subscriberList
+}
+
+// UnknownClusters implements [admin.Fleet].
+func (c *clients) UnknownClusters() []string { return c.lrs.Unknown() }
 
 // node is what a client calls itself. Several may call themselves the same.
 type node struct {
@@ -23,9 +36,9 @@ type node struct {
 type reports map[node][]lrs.Client
 
 // openReports gives all of them.
-func (s *Server) openReports() reports {
+func openReports(server *lrs.Server) reports {
 	out := reports{}
-	for _, c := range s.lrs.Clients() {
+	for _, c := range server.Clients() {
 		n := node{c.Node.ID, c.Node.Locality}
 		out[n] = append(out[n], c)
 	}
@@ -44,13 +57,13 @@ func (r reports) take(n node, peer string) (lrs.Client, bool) {
 	return lrs.Client{}, false
 }
 
-// clients joins what both stream layers know, for operators. All streams of a
+// Clients implements [admin.Fleet]: it joins what both stream layers know. All streams of a
 // node on one connection are one client: Envoys have a stream for each cluster
 // whose endpoints come from here while the cluster does not. A load report stream
 // belongs to the discovery stream of the same node: to the one on its connection,
 // if there is one; else it stands alone.
-func (s *Server) clients() []admin.Client {
-	out, left := s.joinStreams(s.xds.Clients(), s.openReports())
+func (c *clients) Clients() []admin.Client {
+	out, left := c.join(c.xds.Clients(), openReports(c.lrs))
 	for _, alone := range left {
 		for i := range alone {
 			out = append(out, reportingClient(&alone[i]))
@@ -60,29 +73,29 @@ func (s *Server) clients() []admin.Client {
 	return out
 }
 
-// subscribing lists the clients that subscribe to a service.
-func (s *Server) subscribing(service string) []admin.Client {
-	of := s.xds.StreamsOf(service)
-	streams := slices.DeleteFunc(s.xds.Clients(), func(c xds.Client) bool { return !of[c.Stream] })
-	out, _ := s.joinStreams(streams, s.openReports())
+// ClientsOf implements [admin.Fleet].
+func (c *clients) ClientsOf(service string) []admin.Client {
+	of := c.xds.StreamsOf(service)
+	streams := slices.DeleteFunc(c.xds.Clients(), func(x xds.Client) bool { return !of[x.Stream] })
+	out, _ := c.join(streams, openReports(c.lrs))
 	sortClients(out)
 	return out
 }
 
-// joinStreams makes clients of discovery streams, and of the load report streams that
+// join makes clients of discovery streams, and of the load report streams that
 // belong to them. It returns those that are left.
-func (s *Server) joinStreams(streams []xds.Client, left reports) ([]admin.Client, reports) {
+func (c *clients) join(streams []xds.Client, left reports) ([]admin.Client, reports) {
 	now := time.Now()
-	nearest := s.nearest()
+	nearest := c.nearest()
 	out := make([]admin.Client, 0, len(streams))
 	for i := range streams {
-		c := &streams[i]
-		out = append(out, discoveryClient(c, now))
-		out[i].Missing = lackedBy(c, nearest)
-		if c.Peer == "" {
+		x := &streams[i]
+		out = append(out, discoveryClient(x, now))
+		out[i].Missing = lackedBy(x, nearest)
+		if x.Peer == "" {
 			continue
 		}
-		if r, ok := left.take(node{c.Node, c.Locality}, c.Peer); ok {
+		if r, ok := left.take(node{x.Node, x.Locality}, x.Peer); ok {
 			out[i].LRS = reportInfo(&r)
 		}
 	}
@@ -103,8 +116,8 @@ func sortClients(out []admin.Client) {
 	})
 }
 
-// process is what tells clients apart.
-type process struct{ peer, id, cluster, locality, form string }
+// clientProcess is what tells clients apart.
+type clientProcess struct{ peer, id, cluster, locality, form string }
 
 // joined makes one client of those streams that belong to one process. Of Envoy
 // only one is aggregated; of gRPC in some languages each target has one. described
@@ -113,10 +126,10 @@ type process struct{ peer, id, cluster, locality, form string }
 func joined(streams []xds.Client, described []admin.Client) []admin.Client {
 	out := make([]admin.Client, 0, len(streams))
 	aggregated := make([]bool, 0, len(streams)) // of out: a stream for all types is in it
-	same := make(map[process][]int, len(streams))
+	same := make(map[clientProcess][]int, len(streams))
 	for i := range described {
 		c := &described[i]
-		p := process{c.Peer, c.ID, c.Cluster, c.Locality, c.APIVersion}
+		p := clientProcess{c.Peer, c.ID, c.Cluster, c.Locality, c.APIVersion}
 		k := slices.IndexFunc(same[p], func(k int) bool {
 			return (!aggregated[k] || !streams[i].Aggregated || streams[i].GRPC) && !shareNames(&out[k], c)
 		})

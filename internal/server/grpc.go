@@ -3,26 +3,38 @@ package server
 import (
 	"context"
 	"net/http"
-	"path"
 	"reflect"
 	"time"
 
 	"google.golang.org/grpc"
 	channelz "google.golang.org/grpc/channelz/service"
+	grpchealth "google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/csds"
 )
 
 // services is what the gRPC servers serve. It implements [listen.Services].
-type services struct{ *Server }
+type services struct {
+	settings *settings
+	xds      *xds.Server
+	lrs      *lrs.Server
+	hds      *hds.Server
+	csds     *csds.Server
+	health   *grpchealth.Server // gRPC's own service, not that of endpoints
+	loop     *control.Loop
+}
 
 // Register implements [listen.Services]. Health and reflection tell of all services, so
 // they come last.
-func (s services) Register(g *grpc.Server, only2017 bool) {
+func (s *services) Register(g *grpc.Server, only2017 bool) {
 	xds.Register(g, s.xds, only2017)
 	xds.RegisterEDS(g, s.xds, only2017, s.lrs.Stream2017())
 	s.lrs.Register(g)
@@ -39,13 +51,13 @@ func (s services) Register(g *grpc.Server, only2017 bool) {
 }
 
 // Left implements [listen.Services].
-func (s services) Left() <-chan struct{} { return s.loop.Left() }
+func (s *services) Left() <-chan struct{} { return s.loop.Left() }
 
 // Spread implements [listen.Services].
-func (s services) Spread() time.Duration { return s.current.Load().StopSpread }
+func (s *services) Spread() time.Duration { return s.settings.current().StopSpread }
 
 // Stop implements [listen.Services].
-func (s services) Stop() {
+func (s *services) Stop() {
 	s.xds.Stop()
 	s.lrs.Stop()
 	s.hds.Stop()
@@ -58,7 +70,7 @@ const lastPlanPatience = time.Second
 
 // Settle implements [listen.Services]: it waits until clients have accepted a last plan without drops, if
 // there is one, for a bounded time.
-func (s services) Settle() {
+func (s *services) Settle() {
 	if !s.loop.Undropped() {
 		return
 	}
@@ -82,7 +94,7 @@ func (s services) Settle() {
 	}
 }
 
-func (s *Server) setHealth(names []string, to healthpb.HealthCheckResponse_ServingStatus) {
+func (s *services) setHealth(names []string, to healthpb.HealthCheckResponse_ServingStatus) {
 	s.health.SetServingStatus("", to)
 	for _, name := range names {
 		s.health.SetServingStatus(name, to)
@@ -90,11 +102,11 @@ func (s *Server) setHealth(names []string, to healthpb.HealthCheckResponse_Servi
 }
 
 // tellHealth has gRPC's health service say SERVING, for the server and each of
-// its services, from the first plan until the server begins to stop.
-func (s *Server) tellHealth(ctx context.Context) {
+// the named services, from the first plan until the server begins to stop.
+func (s *services) tellHealth(ctx context.Context, names []string) {
 	select {
 	case <-s.xds.Ready():
-		s.setHealth(s.grpc.Names(), healthpb.HealthCheckResponse_SERVING)
+		s.setHealth(names, healthpb.HealthCheckResponse_SERVING)
 		<-ctx.Done()
 	case <-ctx.Done():
 	}
@@ -102,7 +114,7 @@ func (s *Server) tellHealth(ctx context.Context) {
 }
 
 // polls serves clients and checkers that poll over HTTP.
-func (s *Server) polls() http.Handler {
+func (s *services) polls() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", xds.Handler(s.xds, false))
 	for _, path := range []string{rpc.CheckerPath, rpc.CheckerPathV2} {
@@ -111,32 +123,11 @@ func (s *Server) polls() http.Handler {
 	return mux
 }
 
-// is2017 reports whether the configuration knows a client as one of 2017.
-func (s *Server) is2017(n rpc.Node) bool {
-	for _, pattern := range s.fixed.XDS.Clients2017 {
-		for _, name := range []string{n.ID, n.Cluster} {
-			if ok, err := path.Match(pattern, name); ok && err == nil {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// policy returns the rules in force. They follow the configuration file; whether
-// clients show certificates is decided at the start.
-func (s *Server) policy() identity.Policy {
-	if !s.fixed.XDS.AsksCertificates() {
-		return nil
-	}
-	return s.current.Load().Identities
-}
-
 // reauthorize checks the streams that are open by other rules than before: where they
 // take a role or a locality from somebody, it is mostly because a key was lost,
 // and a stream may stay open for weeks.
-func (s *Server) reauthorize(before identity.Policy) {
-	if reflect.DeepEqual(before, s.policy()) {
+func (s *services) reauthorize(before identity.Policy) {
+	if reflect.DeepEqual(before, s.settings.policy()) {
 		return
 	}
 	s.xds.Reauthorize()

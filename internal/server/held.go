@@ -17,7 +17,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/store"
 )
 
 const (
@@ -91,15 +90,15 @@ func (h *heldServices) show() {
 }
 
 // specsOf lists held services, sorted by name. They call only what else there is.
-func (s *Server) specsOf(held map[string]*heldService, next *config.Live) []isobar.Service {
-	known := s.allNames(next)
+func (c *configuration) specsOf(held map[string]*heldService, next *config.Live) []isobar.Service {
+	known := c.allNames(next)
 	for name := range held {
 		known[name] = true
 	}
 	out := make([]isobar.Service, 0, len(held))
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		spec := held[name].spec
-		spec.Calls = slices.DeleteFunc(slices.Clone(spec.Calls), func(c isobar.Call) bool { return !known[c.Service] })
+		spec.Calls = slices.DeleteFunc(slices.Clone(spec.Calls), func(call isobar.Call) bool { return !known[call.Service] })
 		out = append(out, spec)
 	}
 	return out
@@ -117,9 +116,9 @@ func names(c *config.Live) map[string]bool {
 }
 
 // allNames are names with all that the Kubernetes cluster has.
-func (s *Server) allNames(c *config.Live) map[string]bool {
-	out := names(c)
-	for _, name := range s.kubernetesNames(c) {
+func (c *configuration) allNames(of *config.Live) map[string]bool {
+	out := names(of)
+	for _, name := range c.providers.clusterNames(of) {
 		out[name] = true
 	}
 	return out
@@ -156,11 +155,11 @@ func removal(before, after *config.Live, services, left map[string]bool) string 
 	return ""
 }
 
-// removesOfAPI says how much of the services of the API others in their place remove, as
-// removal does.
-func (s *Server) removesOfAPI(services []isobar.Service) string {
+// Removes implements [admin.Configuration]: it says what [removal] says of the services of
+// the API.
+func (c *configuration) Removes(services []isobar.Service) string {
 	before := &config.Live{}
-	for _, o := range s.registry.List() {
+	for _, o := range c.registry.List() {
 		if o.Owner == isobar.OwnerAPI {
 			before.Services = append(before.Services, o.Service)
 		}
@@ -195,23 +194,23 @@ func localitiesOf(c *config.Live) map[string]map[isobar.Locality]bool {
 }
 
 // hold decides what of a change has to wait: all of it, which is the error, or
-// the removal of some services. s.held.mu is held.
-func (s *Server) hold(next *config.Live, digest string) (map[string]*heldService, error) {
+// the removal of some services. c.held.mu is held.
+func (c *configuration) hold(next *config.Live, digest string) (map[string]*heldService, error) {
 	out := map[string]*heldService{}
 	if removesAll(next) {
 		return out, nil
 	}
-	now := s.current.Load()
-	if what := removal(now, next, s.allNames(now), s.allNames(next)); what != "" {
+	now := c.settings.current()
+	if what := removal(now, next, c.allNames(now), c.allNames(next)); what != "" {
 		return nil, &heldChangeError{digest: digest, what: what}
 	}
-	leaving, cluster := s.leaving(next)
+	leaving, cluster := c.leaving(next)
 	if cluster > 0 {
 		return nil, &heldChangeError{digest: digest, what: fmt.Sprintf("%d services of the Kubernetes cluster that clients send to", cluster)}
 	}
 	for _, spec := range leaving {
-		held := s.held.services[spec.Name]
-		if rate := s.rateOf(spec.Name); held == nil && rate > heldRate {
+		held := c.held.services[spec.Name]
+		if rate := c.rateOf(spec.Name); held == nil && rate > heldRate {
 			held = &heldService{spec: spec, rate: rate, since: time.Now()}
 		}
 		if held != nil {
@@ -225,14 +224,14 @@ func (s *Server) hold(next *config.Live, digest string) (map[string]*heldService
 // with the endpoints that they have now, and counts those of the Kubernetes cluster
 // that clients send to. Isobar can't serve the latter as before: without the cluster
 // it does not learn when other Pods get their addresses.
-func (s *Server) leaving(next *config.Live) (out []isobar.Service, cluster int) {
-	stay := s.allNames(next)
-	for _, o := range s.registry.List() {
+func (c *configuration) leaving(next *config.Live) (out []isobar.Service, cluster int) {
+	stay := c.allNames(next)
+	for _, o := range c.registry.List() {
 		switch {
 		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name]:
 		case o.Owner != isobar.OwnerKubernetes:
 			out = append(out, o.Service)
-		case s.rateOf(o.Service.Name) > heldRate:
+		case c.rateOf(o.Service.Name) > heldRate:
 			cluster++
 		}
 	}
@@ -240,8 +239,8 @@ func (s *Server) leaving(next *config.Live) (out []isobar.Service, cluster int) 
 }
 
 // rateOf is what clients send to a service, requests/s.
-func (s *Server) rateOf(service string) (rate float64) {
-	p := s.loop.Current()
+func (c *configuration) rateOf(service string) (rate float64) {
+	p := c.plan()
 	if p == nil {
 		return 0
 	}
@@ -255,24 +254,24 @@ func (s *Server) rateOf(service string) (rate float64) {
 	return rate
 }
 
-// keep takes note of what a change that is in force holds. s.held.mu is held.
-func (s *Server) keep(next *config.Live, held map[string]*heldService, digest string) {
+// keep takes note of what a change that is in force holds. c.held.mu is held.
+func (c *configuration) keep(next *config.Live, held map[string]*heldService, digest string) {
 	for name, h := range held {
-		if s.held.services[name] == nil {
-			s.log.Warn("a service is held: it was removed from the configuration while clients send to it",
+		if c.held.services[name] == nil {
+			c.log.Warn("a service is held: it was removed from the configuration while clients send to it",
 				"service", name, "rate", h.rate, "confirm", "isobar reload --confirm "+digest)
 		}
 	}
-	stay := s.allNames(next)
-	for name := range s.held.services {
+	stay := c.allNames(next)
+	for name := range c.held.services {
 		if held[name] == nil {
-			s.log.Info("a held service was released", "service", name, "removed", !stay[name])
+			c.log.Info("a held service was released", "service", name, "removed", !stay[name])
 		}
 	}
-	s.held.services, s.held.digest, s.held.waiting = held, digest, nil
-	s.held.show()
-	if err := s.saveConfigured(); err != nil {
-		s.log.Error("could not save the configured services; services removed while the process is down are not held", "error", err)
+	c.held.services, c.held.digest, c.held.waiting = held, digest, nil
+	c.held.show()
+	if err := c.saveConfigured(); err != nil {
+		c.log.Error("could not save the configured services; services removed while the process is down are not held", "error", err)
 	}
 }
 
@@ -285,37 +284,37 @@ type savedConfigured struct {
 }
 
 // saveConfigured keeps what the configuration has put in force, but for what a
-// Kubernetes cluster lists, which changes without it. s.held.mu is held.
-func (s *Server) saveConfigured() error {
-	if s.opts.File == "" {
+// Kubernetes cluster lists, which changes without it. c.held.mu is held.
+func (c *configuration) saveConfigured() error {
+	if c.path == "" {
 		return nil
 	}
 	saved := savedConfigured{Services: []isobar.Service{}}
-	for _, o := range s.registry.List() {
+	for _, o := range c.registry.List() {
 		if o.Owner != isobar.OwnerAPI && o.Owner != isobar.OwnerKubernetes {
 			saved.Services = append(saved.Services, o.Service)
 		}
 	}
-	for name, h := range s.held.services {
+	for name, h := range c.held.services {
 		if saved.Held == nil {
 			saved.Held = map[string]float64{}
 		}
 		saved.Held[name] = h.rate
 	}
-	return s.kept.save(configuredKey, saved)
+	return c.kept.save(configuredKey, saved)
 }
 
 // holdAtStart is hold for what was removed while the process was down.
-func (s *Server) holdAtStart(kept store.Store) map[string]*heldService {
-	if s.opts.File == "" || removesAll(s.current.Load()) {
+func (c *configuration) holdAtStart() map[string]*heldService {
+	if c.path == "" || removesAll(c.settings.current()) {
 		return nil
 	}
-	saved, err := loadJSON[savedConfigured](kept, configuredKey)
+	saved, err := loadJSON[savedConfigured](c.kept.store, configuredKey)
 	if err != nil {
-		s.log.Error("could not read the previous services; removed services are not held", "error", err)
+		c.log.Error("could not read the previous services; removed services are not held", "error", err)
 		return nil
 	}
-	demand, err := loadJSON[plan.Saved](kept, planKey)
+	demand, err := loadJSON[plan.Saved](c.kept.store, planKey)
 	if saved == nil || (demand == nil || err != nil) && len(saved.Held) == 0 {
 		return nil // nothing is known of before; a plan that can't be read is told elsewhere
 	}
@@ -329,12 +328,12 @@ func (s *Server) holdAtStart(kept store.Store) map[string]*heldService {
 		rates[name] = max(rates[name], rate)
 	}
 	before := &config.Live{Services: saved.Services}
-	stay := s.allNames(s.current.Load())
+	stay := c.allNames(c.settings.current())
 	all := missingOf(names(before), stay)
 	out := map[string]*heldService{}
 	for i := range saved.Services {
 		spec := saved.Services[i]
-		if _, err := s.registry.Get(spec.Name); err == nil || stay[spec.Name] {
+		if _, err := c.registry.Get(spec.Name); err == nil || stay[spec.Name] {
 			continue // the API has it
 		}
 		many := large(all, len(saved.Services))
@@ -346,7 +345,7 @@ func (s *Server) holdAtStart(kept store.Store) map[string]*heldService {
 }
 
 // followHeld removes held services to which nothing is sent any more.
-func (s *Server) followHeld(ctx context.Context) {
+func (c *configuration) followHeld(ctx context.Context) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -354,26 +353,26 @@ func (s *Server) followHeld(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			s.dropIdle(time.Now())
+			c.dropIdle(time.Now())
 		}
 	}
 }
 
-func (s *Server) dropIdle(now time.Time) {
-	s.held.mu.Lock()
-	defer s.held.mu.Unlock()
-	current := s.current.Load()
+func (c *configuration) dropIdle(now time.Time) {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	current := c.settings.current()
 	patience := heldIntervals * current.ReportInterval
 	left := map[string]*heldService{}
 	var listed map[string]bool
-	if len(s.held.services) > 0 {
-		listed = s.allNames(current)
+	if len(c.held.services) > 0 {
+		listed = c.allNames(current)
 	}
-	for name, h := range s.held.services {
+	for name, h := range c.held.services {
 		if listed[name] { // a Kubernetes cluster has it by now
 			continue
 		}
-		rate := s.rateOf(name)
+		rate := c.rateOf(name)
 		switch {
 		case rate > heldRate:
 			h.rate, h.idle = rate, time.Time{}
@@ -384,41 +383,41 @@ func (s *Server) dropIdle(now time.Time) {
 			left[name] = h
 		}
 	}
-	if len(left) == len(s.held.services) {
+	if len(left) == len(c.held.services) {
 		return
 	}
-	if err := s.configureSources(current, left, func() {}); err != nil {
-		s.log.Error("held services could not be removed", "error", err)
+	if err := c.configureSources(current, left, func() {}); err != nil {
+		c.log.Error("held services could not be removed", "error", err)
 		return
 	}
-	s.keep(current, left, s.held.digest)
+	c.keep(current, left, c.held.digest)
 }
 
 // noteFile takes note of why the configuration file is not in force; nil = it is.
-func (s *Server) noteFile(err error) {
+func (c *configuration) noteFile(err error) {
 	_, held := errors.AsType[*heldChangeError](err)
 	if !held {
-		s.held.mu.Lock()
-		defer s.held.mu.Unlock()
-		s.held.waiting = nil
-		s.held.show()
+		c.held.mu.Lock()
+		defer c.held.mu.Unlock()
+		c.held.waiting = nil
+		c.held.show()
 	}
-	s.badFile.note(err)
+	c.refused.note(err)
 }
 
-// heldState is what operators see of what is held; nil = nothing is.
-func (s *Server) heldState() *admin.HeldConfiguration {
-	s.held.mu.Lock()
-	defer s.held.mu.Unlock()
-	if s.held.waiting == nil && len(s.held.services) == 0 {
+// Held implements [admin.Configuration].
+func (c *configuration) Held() *admin.HeldConfiguration {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	if c.held.waiting == nil && len(c.held.services) == 0 {
 		return nil
 	}
-	out := &admin.HeldConfiguration{Digest: s.held.digest, Services: []admin.HeldService{}}
-	if s.held.waiting != nil {
-		out.Digest, out.Removes = s.held.waiting.digest, s.held.waiting.what
+	out := &admin.HeldConfiguration{Digest: c.held.digest, Services: []admin.HeldService{}}
+	if c.held.waiting != nil {
+		out.Digest, out.Removes = c.held.waiting.digest, c.held.waiting.what
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.held.services)) {
-		h := s.held.services[name]
+	for _, name := range slices.Sorted(maps.Keys(c.held.services)) {
+		h := c.held.services[name]
 		out.Services = append(out.Services, admin.HeldService{Service: name, Rate: h.rate, Since: h.since})
 	}
 	return out

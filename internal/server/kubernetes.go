@@ -11,7 +11,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
-	"github.com/isobar-xds/isobar/internal/replica/group"
+	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
@@ -40,10 +40,10 @@ func kubernetesConfig(c *config.KubernetesDiscovery) *kubernetes.Config {
 	return out
 }
 
-// kubernetesNames lists the services that the Kubernetes cluster of a configuration
+// clusterNames lists the services that the Kubernetes cluster of a configuration
 // has, as far as it is known.
-func (s *Server) kubernetesNames(c *config.Live) []string {
-	listed, unknown := s.cluster.Preview(kubernetesConfig(c.Discovery.Kubernetes))
+func (p *providers) clusterNames(c *config.Live) []string {
+	listed, unknown := p.cluster.Preview(kubernetesConfig(c.Discovery.Kubernetes))
 	out := make([]string, 0, len(listed)+len(unknown))
 	for i := range listed {
 		out = append(out, listed[i].Name)
@@ -60,8 +60,8 @@ const kubernetesGrace = time.Minute
 
 // kubernetesTroubles tells operators what is wrong with the Kubernetes cluster and
 // what it lists.
-func (s *Server) kubernetesTroubles() []admin.Attention {
-	st, ok := s.cluster.Status()
+func kubernetesTroubles(cluster *kubernetes.Provider) []admin.Attention {
+	st, ok := cluster.Status()
 	if !ok {
 		return nil
 	}
@@ -117,20 +117,9 @@ func kubernetesTrouble(svc *kubernetes.ServiceStatus) (admin.Code, string) {
 	return "", ""
 }
 
-// writesStatuses reports whether this server writes the statuses of LoadBalancingPolicies:
-// one that is alone, and the leader of a group.
-func (s *Server) writesStatuses() bool {
-	if s.replicas == nil {
-		return true
-	}
-	role, _ := s.replicas.replica.Role()
-	return role == group.Leading
-}
-
-// fullest returns the locality of a service that uses most of its capacity, and which
-// share of it.
-func (s *Server) fullest(service string) (where isobar.Locality, used float64, ok bool) {
-	p := s.loop.Current()
+// fullest returns the locality of a service in a plan that uses most of its capacity, and
+// which share of it.
+func fullest(p *plan.Plan, service string) (where isobar.Locality, used float64, ok bool) {
 	if p == nil {
 		return where, 0, false
 	}
@@ -150,17 +139,17 @@ func (s *Server) fullest(service string) (where isobar.Locality, used float64, o
 	return where, used, ok
 }
 
-// placeClient fills in the locality of a client that names the Kubernetes Node on which it
+// place fills in the locality of a client that names the Kubernetes Node on which it
 // runs. Without one it stays without a locality, as a client that names no Node.
-func (s *Server) placeClient(ctx context.Context, peer string, n *rpc.Node) {
+func (p *providers) place(ctx context.Context, peer string, n *rpc.Node) {
 	at, _ := netip.ParseAddrPort(peer) // of a socket in the file system there is none
-	where, err := s.cluster.Place(ctx, n.Machine, at.Addr())
+	where, err := p.cluster.Place(ctx, n.Machine, at.Addr())
 	if err == nil {
 		n.Locality = where
 		return
 	}
-	if skipped, ok := s.unplaced.Allow(time.Now()); ok {
-		s.log.Warn("a client has no locality: the Kubernetes Node that it names has no zone label",
+	if skipped, ok := p.unplaced.Allow(time.Now()); ok {
+		p.log.Warn("a client has no locality: the Kubernetes Node that it names has no zone label",
 			"client", n.ID, "peer", peer, "node", n.Machine, "error", err, "lines_skipped", skipped)
 	}
 }

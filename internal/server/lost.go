@@ -10,8 +10,8 @@ import (
 // or all that providers list. Half a file, or one that a tool has cut, must not
 // take every client's endpoints away, so each of the two sections is missed by
 // itself. What moved to the other one by name is not lost.
-func (s *Server) lost(name string, next *config.Live) error {
-	now := s.current.Load()
+func (c *configuration) lost(name string, next *config.Live) error {
+	now := c.settings.current()
 	var out []config.Problem
 	note := func(n int, text, hint string) {
 		if n == 0 {
@@ -26,7 +26,7 @@ func (s *Server) lost(name string, next *config.Live) error {
 			"services: missing, but %d of this file are in force and stay", "write services: [] if they shall go")
 	}
 	if !next.Discovery.Given {
-		note(missing(append(listedNames(now), s.kubernetesNames(now)...), ownNames(next)),
+		note(missing(append(listedNames(now), c.providers.clusterNames(now)...), ownNames(next)),
 			"discovery: missing, but %d services whose endpoints it lists are in force and stay", "write discovery: {} if they shall go")
 	}
 	if len(out) == 0 {

@@ -133,11 +133,3 @@ func landedShares(svc *plan.Service) map[isobar.Locality]map[isobar.Locality]flo
 	}
 	return out
 }
-
-// currentPlan is the plan in force; nil while the loop is not built.
-func (s *Server) currentPlan() *plan.Plan {
-	if s.loop == nil {
-		return nil
-	}
-	return s.loop.Current()
-}

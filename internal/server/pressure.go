@@ -3,6 +3,9 @@ package server
 import (
 	"context"
 	"time"
+
+	"github.com/isobar-xds/isobar/internal/listen"
+	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // Parts of their budgets from which on what clients send counts as pressure on memory,
@@ -13,10 +16,17 @@ const (
 	pressureEvery = 100 * time.Millisecond
 )
 
-// followPressure tells Options.Pressure, until ctx ends, while clients make the server use
-// much of the memory that they may make it use, and when they no longer do.
-func (s *Server) followPressure(ctx context.Context) {
-	if s.opts.Pressure == nil {
+// pressure tells while clients make the server use much of the memory that they may make it
+// use, and when they no longer do.
+type pressure struct {
+	gate *listen.Gate
+	xds  *xds.Server
+	tell func(on bool) // Options.Pressure; nil = nobody is told
+}
+
+// follow tells until ctx ends.
+func (p *pressure) follow(ctx context.Context) {
+	if p.tell == nil {
 		return
 	}
 	ticker := time.NewTicker(pressureEvery)
@@ -26,28 +36,28 @@ func (s *Server) followPressure(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if told {
-				s.opts.Pressure(false)
+				p.tell(false)
 			}
 			return
 		case <-ticker.C:
 		}
-		used := s.pressure()
+		used := p.used()
 		on := used >= pressureFrom || told && used >= pressureUntil
 		if on || told {
-			s.opts.Pressure(on)
+			p.tell(on)
 		}
 		told = on
 	}
 }
 
-// pressure returns the largest part that is used of a budget: of the memory for messages,
+// used returns the largest part that is used of a budget: of the memory for messages,
 // of that for the names of one address without certificate, and of that for clients that poll.
-func (s *Server) pressure() (part float64) {
+func (p *pressure) used() (part float64) {
 	messages := func() (used, most int64) {
-		use := s.gate.Use()
+		use := p.gate.Use()
 		return use.Messages, use.MostMessages
 	}
-	for _, budget := range []func() (used, most int64){messages, s.xds.AccountMemory, s.xds.PollMemory} {
+	for _, budget := range []func() (used, most int64){messages, p.xds.AccountMemory, p.xds.PollMemory} {
 		used, most := budget()
 		part = max(part, float64(used)/float64(max(1, most)))
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -13,28 +12,24 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// Reserves tells how each service stands the loss of its worst zone, and when
-// that was so; zero before the first round.
-func (s *Server) Reserves() (at time.Time, services []plan.Reserve) { return s.loop.Reserves() }
-
-// preview tells what another configuration file would change. What a reload would
+// Preview implements [admin.Configuration]: it tells what another configuration file would change. What a reload would
 // refuse, it refuses.
-func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {
+func (c *configuration) Preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {
 	file, found, err := config.Decode("body", body)
 	warnings := problems(found)
 	if err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
 	next := &file.Live
-	if err := s.lost("body", next); err != nil {
+	if err := c.lost("body", next); err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
-	services, held := s.previewHeld(next, digestOf(body))
+	services, held := c.previewHeld(next, digestOf(body))
 	for _, text := range held {
 		warnings = append(warnings, admin.Problem{Error: text})
 	}
-	provided := s.previewProviders(next)
-	topology, operators, conflicts, err := s.registry.Preview(services, provided, next.Network)
+	provided := c.providers.preview(next)
+	topology, operators, conflicts, err := c.registry.Preview(services, provided, next.Network)
 	if err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
@@ -48,26 +43,26 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 			warnings = append(warnings, admin.Problem{Error: text})
 		}
 	}
-	if text := s.outdatedDefaults(next); text != "" {
+	if text := c.outdatedDefaults(next); text != "" {
 		warnings = append(warnings, admin.Problem{Error: text})
 	}
-	d, err := s.loop.Preview(ctx, topology, operators)
+	d, err := c.loop.Preview(ctx, topology, operators)
 	return d, warnings, err
 }
 
 // previewHeld lists the services that would be in force with another
 // configuration, and says what would be held.
-func (s *Server) previewHeld(next *config.Live, digest string) (services []isobar.Service, warnings []string) {
-	s.held.mu.Lock()
-	defer s.held.mu.Unlock()
-	held, err := s.hold(next, digest)
+func (c *configuration) previewHeld(next *config.Live, digest string) (services []isobar.Service, warnings []string) {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	held, err := c.hold(next, digest)
 	if err != nil {
 		return next.Services, []string{err.Error()}
 	}
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		warnings = append(warnings, heldText(name, held[name].rate, digest))
 	}
-	return append(slices.Clone(next.Services), s.specsOf(held, next)...), warnings
+	return append(slices.Clone(next.Services), c.specsOf(held, next)...), warnings
 }
 
 // heldText says that a service is held, and what to do.

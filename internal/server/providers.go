@@ -2,9 +2,12 @@ package server
 
 import (
 	"context"
-	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -13,6 +16,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/discovery/dns"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 	"github.com/isobar-xds/isobar/internal/discovery/xdsclient"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/store"
 )
 
@@ -23,63 +28,69 @@ const providerPatience = 5 * time.Second
 // providerNames are what operators call the providers of endpoints, by owner.
 var providerNames = map[string]string{isobar.OwnerXDS: "the other control plane", isobar.OwnerDNS: "DNS", isobar.OwnerKubernetes: "the Kubernetes cluster"}
 
-// openProviders opens what another control plane, DNS and a Kubernetes cluster listed
-// last, and puts the configured services of all sources in force.
-func (s *Server) openProviders(kept store.Store) error {
+// providers list the endpoints of services that are not in the configuration file: another
+// control plane, DNS and a Kubernetes cluster. Those that are not configured list nothing.
+type providers struct {
+	upstream *xdsclient.Client
+	names    *dns.Provider
+	cluster  *kubernetes.Provider
+
+	log      *slog.Logger
+	unplaced rpc.LogLimit // of what clients on unknown Nodes can trigger
+}
+
+// providerOptions are what providers share, and what some of them need beside.
+type providerOptions struct {
+	registry *discovery.Registry
+	kept     store.Store
+	metrics  prometheus.Registerer
+	log      *slog.Logger
+	// dial and dialDNS open connections; nil = the system's.
+	dial    func(ctx context.Context, address string) (net.Conn, error)
+	dialDNS func(ctx context.Context, network, address string) (net.Conn, error)
+	// mayWrite reports whether this server writes the statuses of LoadBalancingPolicies.
+	mayWrite func() bool
+	plan     func() *plan.Plan
+}
+
+// openProviders opens what another control plane, DNS and a Kubernetes cluster listed last.
+func openProviders(o *providerOptions) (*providers, error) {
+	p := &providers{log: o.log}
 	var err error
-	if s.upstream, err = xdsclient.Open(context.Background(), xdsclient.Options{
-		Registry: s.registry.Provider(isobar.OwnerXDS), Store: kept, Dial: s.opts.DialSource, Log: s.log, Registerer: s.metrics,
+	if p.upstream, err = xdsclient.Open(context.Background(), xdsclient.Options{
+		Registry: o.registry.Provider(isobar.OwnerXDS), Store: o.kept, Dial: o.dial, Log: o.log, Registerer: o.metrics,
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	if s.names, err = dns.Open(context.Background(), dns.Options{
-		Registry: s.registry.Provider(isobar.OwnerDNS), Store: kept, Dial: s.opts.DialDNS, Log: s.log, Registerer: s.metrics,
+	if p.names, err = dns.Open(context.Background(), dns.Options{
+		Registry: o.registry.Provider(isobar.OwnerDNS), Store: o.kept, Dial: o.dialDNS, Log: o.log, Registerer: o.metrics,
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	if s.cluster, err = kubernetes.Open(context.Background(), kubernetes.Options{
-		Registry: s.registry.Provider(isobar.OwnerKubernetes), Store: kept, Log: s.log, Registerer: s.metrics,
-		MayWrite: s.writesStatuses, Fullest: s.fullest,
+	if p.cluster, err = kubernetes.Open(context.Background(), kubernetes.Options{
+		Registry: o.registry.Provider(isobar.OwnerKubernetes), Store: o.kept, Log: o.log, Registerer: o.metrics,
+		MayWrite: o.mayWrite, Fullest: func(service string) (isobar.Locality, float64, bool) { return fullest(o.plan(), service) },
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	s.held.register(s.metrics)
-	s.held.mu.Lock()
-	defer s.held.mu.Unlock()
-	held := s.holdAtStart(kept)
-	if err := s.configureSources(s.current.Load(), held, func() {}); err != nil {
-		return err
-	}
-	s.keep(s.current.Load(), held, digestOf(s.opts.Data))
-	return nil
+	return p, nil
 }
 
-// configureSources puts the services of a configuration in force: those of the
-// file and those that providers list, in one change, with those that are held. It calls
-// settle at the moment at which they come into force.
-func (s *Server) configureSources(c *config.Live, held map[string]*heldService, settle func()) error {
-	services := append(slices.Clone(c.Services), s.specsOf(held, c)...)
-	if s.fixed.Replicas != nil {
-		if err := s.offer(c, services); err != nil {
-			return err
-		}
-		settle()
-		return nil
-	}
-	return s.configureProviders(c, func(listed []discovery.Provided) error {
-		_, err := s.registry.SetConfigured(services, listed, c.Network, settle)
-		return err
-	})
+// follow has the providers list what is configured, until ctx ends.
+func (p *providers) follow(ctx context.Context, start func(func() error)) {
+	start(func() error { return p.upstream.Run(ctx) })
+	start(func() error { return p.names.Run(ctx) })
+	start(func() error { return p.cluster.Run(ctx) })
 }
 
-// configureProviders has the providers list what a configuration names, and hands what
+// configure has the providers list what a configuration names, and hands what
 // they know of it to put, whose error refuses the configuration.
-func (s *Server) configureProviders(c *config.Live, put func(listed []discovery.Provided) error) error {
-	return s.upstream.Configure(upstreamConfig(c.Discovery.XDS), func(listed, unknown []isobar.Service) error {
+func (p *providers) configure(c *config.Live, put func(listed []discovery.Provided) error) error {
+	return p.upstream.Configure(upstreamConfig(c.Discovery.XDS), func(listed, unknown []isobar.Service) error {
 		xds := discovery.Provided{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}
-		return s.names.Configure(dnsConfig(c.Discovery.DNS), func(listed, unknown []isobar.Service) error {
+		return p.names.Configure(dnsConfig(c.Discovery.DNS), func(listed, unknown []isobar.Service) error {
 			names := discovery.Provided{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown}
-			return s.cluster.Configure(kubernetesConfig(c.Discovery.Kubernetes), func(listed, unknown []isobar.Service) error {
+			return p.cluster.Configure(kubernetesConfig(c.Discovery.Kubernetes), func(listed, unknown []isobar.Service) error {
 				cluster := discovery.Provided{Owner: isobar.OwnerKubernetes, Listed: listed, Awaited: unknown}
 				return put(ownedOnce(xds, names, cluster))
 			})
@@ -89,7 +100,7 @@ func (s *Server) configureProviders(c *config.Live, put func(listed []discovery.
 
 // ownedOnce returns each name to the first provider that has it: a Kubernetes cluster, the
 // last one, may list a Service that the configuration names elsewhere.
-func ownedOnce(providers ...discovery.Provided) []discovery.Provided {
+func ownedOnce(provided ...discovery.Provided) []discovery.Provided {
 	taken := map[string]string{}
 	keep := func(owner string, list []isobar.Service) []isobar.Service {
 		out := make([]isobar.Service, 0, len(list))
@@ -101,100 +112,54 @@ func ownedOnce(providers ...discovery.Provided) []discovery.Provided {
 		}
 		return out
 	}
-	for i := range providers {
-		p := &providers[i]
+	for i := range provided {
+		p := &provided[i]
 		p.Listed, p.Awaited = keep(p.Owner, p.Listed), keep(p.Owner, p.Awaited)
 	}
-	return providers
+	return provided
 }
 
-// previewProviders returns what providers would list with another configuration.
-func (s *Server) previewProviders(c *config.Live) []discovery.Provided {
+// preview returns what providers would list with another configuration.
+func (p *providers) preview(c *config.Live) []discovery.Provided {
 	xds := discovery.Provided{Owner: isobar.OwnerXDS}
-	xds.Listed, xds.Awaited = s.upstream.Preview(upstreamConfig(c.Discovery.XDS))
+	xds.Listed, xds.Awaited = p.upstream.Preview(upstreamConfig(c.Discovery.XDS))
 	names := discovery.Provided{Owner: isobar.OwnerDNS}
-	names.Listed, names.Awaited = s.names.Preview(dnsConfig(c.Discovery.DNS))
+	names.Listed, names.Awaited = p.names.Preview(dnsConfig(c.Discovery.DNS))
 	cluster := discovery.Provided{Owner: isobar.OwnerKubernetes}
-	cluster.Listed, cluster.Awaited = s.cluster.Preview(kubernetesConfig(c.Discovery.Kubernetes))
+	cluster.Listed, cluster.Awaited = p.cluster.Preview(kubernetesConfig(c.Discovery.Kubernetes))
 	return ownedOnce(xds, names, cluster)
 }
 
-// waitForProviders waits until all have answered for what is not known, at most
+// wait waits until all have answered for what is not known, at most
 // for providerPatience.
-func (s *Server) waitForProviders(ctx context.Context) {
+func (p *providers) wait(ctx context.Context) {
 	began := time.Now()
-	s.upstream.WaitAnswered(ctx, providerPatience)
-	s.names.WaitAnswered(ctx, providerPatience-time.Since(began))
-	s.cluster.WaitAnswered(ctx, providerPatience-time.Since(began))
+	p.upstream.WaitAnswered(ctx, providerPatience)
+	p.names.WaitAnswered(ctx, providerPatience-time.Since(began))
+	p.cluster.WaitAnswered(ctx, providerPatience-time.Since(began))
 }
 
-var dnsFamilies = map[string]dns.Family{"auto": dns.Auto, "ipv4": dns.IPv4, "ipv6": dns.IPv6}
-
-// dnsConfig translates; nil stays nil.
-func dnsConfig(c *config.DNSDiscovery) *dns.Config {
-	if c == nil {
-		return nil
-	}
-	out := &dns.Config{
-		Servers: c.Servers, MinTTL: c.MinTTL, Timeout: c.Timeout, EmptyHold: c.EmptyHold, Services: make([]dns.Service, len(c.Services)),
-	}
-	for i := range c.Services {
-		svc := &c.Services[i]
-		lookups := make([][]dns.Lookup, len(svc.Lookups))
-		for j, names := range svc.Lookups {
-			for _, l := range names {
-				lookups[j] = append(lookups[j], dns.Lookup{Name: l.Name, SRV: l.SRV, Port: l.Port, Family: dnsFamilies[l.Family]})
-			}
-		}
-		out.Services[i] = dns.Service{Settings: svc.Service, Lookups: lookups}
+// outdated lists the services whose endpoints their provider does not confirm.
+func (p *providers) outdated(now time.Time) []plan.InputAge {
+	old := slices.Concat(p.upstream.Outdated(), p.names.Outdated(), p.cluster.Outdated())
+	out := make([]plan.InputAge, len(old))
+	for i, o := range old {
+		age := max(0, now.Sub(o.Since))
+		out[i] = plan.InputAge{Service: o.Service, Kind: plan.InputTopology, Age: plan.Age{Some: age, Most: age}}
 	}
 	return out
 }
 
-// dnsGrace is for how long a name may get no answer without a word: servers
-// restart, too.
-const dnsGrace = time.Minute
+// ControlPlane implements [admin.Providers].
+func (p *providers) ControlPlane() (any, bool) { return p.upstream.Status() }
 
-// dnsTroubles tells operators which names are not resolved as they should be.
-func (s *Server) dnsTroubles() []admin.Attention {
-	st, ok := s.names.Status()
-	if !ok {
-		return nil
-	}
-	var out []admin.Attention
-	for i := range st.Services {
-		svc := &st.Services[i]
-		if svc.Refused != "" {
-			out = append(out, admin.NewAttention(admin.DiscoveryRefused, "%s: what DNS lists is refused: %s", svc.Name, svc.Refused).Of(svc.Name))
-		}
-		for j := range svc.Lookups {
-			if code, text := lookupTrouble(svc, &svc.Lookups[j]); text != "" {
-				out = append(out, admin.NewAttention(code, "%s: %s", svc.Name, text).Of(svc.Name).At(svc.Lookups[j].Locality))
-			}
-		}
-	}
-	return out
-}
+// DNS implements [admin.Providers].
+func (p *providers) DNS() (any, bool) { return p.names.Status() }
 
-// lookupTrouble says what is wrong with a name; empty where nothing is.
-func lookupTrouble(svc *dns.ServiceStatus, l *dns.LookupStatus) (admin.Code, string) {
-	failure := ""
-	if l.Failure != "" {
-		failure = ": " + l.Failure
-	}
-	switch l.State {
-	case dns.Waiting:
-		return admin.DiscoveryWaiting, fmt.Sprintf("no endpoints in %s yet: %s is not resolved%s", l.Locality, l.Name, failure)
-	case dns.Empty:
-		return admin.DiscoveryHeld, fmt.Sprintf("no endpoints in %s: %s has no records", l.Locality, l.Name)
-	case dns.Held:
-		return admin.DiscoveryHeld, fmt.Sprintf("%s has no records any more; its %d endpoints in %s stay for now", l.Name, l.Endpoints, l.Locality)
-	case dns.Kept:
-		if !svc.Doubtful.IsZero() && time.Since(svc.Doubtful) > dnsGrace {
-			return admin.DiscoveryLost, fmt.Sprintf("%s is not resolved since %s, so its %d endpoints in %s stay%s",
-				l.Name, svc.Doubtful.UTC().Format(time.RFC3339), l.Endpoints, l.Locality, failure)
-		}
-	case dns.Current:
-	}
-	return "", ""
+// Kubernetes implements [admin.Providers].
+func (p *providers) Kubernetes() (any, bool) { return p.cluster.Status() }
+
+// troubles tells operators what is wrong with what providers list.
+func (p *providers) troubles() []admin.Attention {
+	return slices.Concat(upstreamTroubles(p.upstream), dnsTroubles(p.names), kubernetesTroubles(p.cluster))
 }

@@ -8,24 +8,30 @@ import (
 	"github.com/isobar-xds/isobar/internal/replay"
 )
 
-// Record writes everything that is decided from now on, and from what, to w as
-// a trace, until ctx ends, a write fails, or the server stops. Where w does not
-// keep up, the recording fails, and nothing else waits.
-func (s *Server) Record(ctx context.Context, w io.Writer) error {
-	r := replay.NewRecorder(s.opts.Version, 0)
-	if err := s.listen(ctx, r, func() {}); err != nil {
-		r.End(replay.EndStopped) // where the loop began to tell it nevertheless
+// recordings write what the loop decides, and from what, as traces.
+type recordings struct {
+	loop    *control.Loop
+	version string         // of the program
+	rolling *replay.Roller // nil = no rolling trace
+}
+
+// Record implements [admin.Recorder]: it records until ctx ends, a write fails, or the
+// server stops. Where w does not keep up, the recording fails, and nothing else waits.
+func (r *recordings) Record(ctx context.Context, w io.Writer) error {
+	recorder := replay.NewRecorder(r.version, 0)
+	if err := r.listen(ctx, recorder, func() {}); err != nil {
+		recorder.End(replay.EndStopped) // where the loop began to tell it nevertheless
 		return err
 	}
-	return r.Run(ctx, w, nil)
+	return recorder.Run(ctx, w, nil)
 }
 
 // listen lets a recorder hear everything from now on. begun is called when it has
 // begun, before anything else is decided.
-func (s *Server) listen(ctx context.Context, r *replay.Recorder, begun func()) error {
-	return s.loop.Record(ctx, r, func(b control.Beginning) error {
+func (r *recordings) listen(ctx context.Context, recorder *replay.Recorder, begun func()) error {
+	return r.loop.Record(ctx, recorder, func(b control.Beginning) error {
 		start := replay.Start(b)
-		if err := r.Begin(&start); err != nil {
+		if err := recorder.Begin(&start); err != nil {
 			return err
 		}
 		begun()
@@ -33,21 +39,12 @@ func (s *Server) listen(ctx context.Context, r *replay.Recorder, begun func()) e
 	})
 }
 
-// openTrace prepares the rolling trace, where one is configured.
-func (s *Server) openTrace() {
-	t := s.fixed.Trace
-	if t == nil {
-		return
+// roll writes the rolling trace, where there is one, until ctx ends.
+func (r *recordings) roll(ctx context.Context) {
+	if r.rolling != nil {
+		r.rolling.Run(ctx, r.listen)
 	}
-	s.tracing = replay.NewRoller(replay.RollOptions{
-		Directory: t.Directory, Keep: t.Keep, MaxBytes: t.MaxBytes,
-		Version: s.opts.Version, Open: s.opts.CreateTrace, Logger: s.log, Registerer: s.metrics,
-	})
 }
 
-// keepTrace records until ctx ends.
-func (s *Server) keepTrace(ctx context.Context) {
-	if s.tracing != nil {
-		s.tracing.Run(ctx, s.listen)
-	}
-}
+// trouble says why the rolling trace has stopped; "" = it has not.
+func (r *recordings) trouble() string { return r.rolling.Trouble() }

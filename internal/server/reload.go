@@ -1,110 +1,215 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/filewatch"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
+
+// configuration puts configuration files in force: the one of the start, and what the file
+// has later. It implements [admin.Configuration].
+type configuration struct {
+	settings  *settings
+	path      string // of the file; empty: the configuration does not change
+	data      []byte // of the file, at the start
+	registry  *discovery.Registry
+	providers *providers
+	plan      func() *plan.Plan // in force; nil before the first
+	kept      *loopState
+	offers    *offers // of a replica of a group; nil = this server is alone
+	trigger   *filewatch.Trigger
+	log       *slog.Logger
+
+	held    heldServices
+	refused refusedFile
+
+	// A reload tells these; they are built after the configuration of the start is in force.
+	services *services
+	loop     *control.Loop
+}
+
+// refusedFile is why the configuration file, as it is now, is not in force; nil
+// when it is.
+type refusedFile struct{ why atomic.Pointer[string] }
+
+func (r *refusedFile) note(err error) {
+	if _, held := errors.AsType[*heldChangeError](err); err == nil || held { // what is held is told apart
+		r.why.Store(nil)
+		return
+	}
+	text := err.Error()
+	r.why.Store(&text)
+}
+
+// start puts the configuration of the start in force, with what was removed from it while
+// the process was down and clients still need.
+func (c *configuration) start(metrics prometheus.Registerer) error {
+	c.held.register(metrics)
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	held := c.holdAtStart()
+	if err := c.configureSources(c.settings.current(), held, func() {}); err != nil {
+		return err
+	}
+	c.keep(c.settings.current(), held, digestOf(c.data))
+	return nil
+}
+
+// follow puts changes of the file in force, and removes held services to which nothing is
+// sent any more, until ctx ends.
+func (c *configuration) follow(ctx context.Context, metrics prometheus.Registerer, start func(func() error)) {
+	if c.path == "" {
+		return
+	}
+	start(func() error {
+		c.followHeld(ctx)
+		return nil
+	})
+	start(func() error {
+		discovery.WatchFile(ctx, c.path, discovery.WatchOptions{
+			Current: c.data, Refused: c.noteFile, Bell: c.trigger, Logger: c.log, Registerer: metrics,
+		}, c.reload)
+		return nil
+	})
+}
 
 // reload puts a changed configuration file in force. An error keeps the old
 // one; it is logged with its places by the watcher.
-func (s *Server) reload(data []byte) error {
-	s.held.mu.Lock()
-	defer s.held.mu.Unlock()
-	return s.take(data, false)
+func (c *configuration) reload(data []byte) error {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	return c.take(data, false)
 }
 
 // take puts a content of the configuration file in force, or says why not. What
 // a change removes is held where clients still need it, unless an operator has
-// confirmed the change. s.held.mu is held.
-func (s *Server) take(data []byte, confirmed bool) error {
-	next, warnings, err := config.Decode(s.opts.File, data)
+// confirmed the change. c.held.mu is held.
+func (c *configuration) take(data []byte, confirmed bool) error {
+	next, warnings, err := config.Decode(c.path, data)
 	if err != nil {
 		return err
 	}
-	if err := s.lost(s.opts.File, &next.Live); err != nil {
+	if err := c.lost(c.path, &next.Live); err != nil {
 		return err
 	}
 	digest := digestOf(data)
 	var held map[string]*heldService
 	if !confirmed {
-		if held, err = s.hold(&next.Live, digest); err != nil {
-			s.held.waiting, _ = errors.AsType[*heldChangeError](err)
-			s.held.show()
+		if held, err = c.hold(&next.Live, digest); err != nil {
+			c.held.waiting, _ = errors.AsType[*heldChangeError](err)
+			c.held.show()
 			return err
 		}
 	}
 	for i := range warnings {
-		s.log.Warn("configuration", "warning", warnings[i].String())
+		c.log.Warn("configuration", "warning", warnings[i].String())
 	}
-	outdated := s.outdatedDefaults(&next.Live)
-	s.keepIdentities(next)
-	before := s.policy()
-	if err := s.configureSources(&next.Live, held, func() { s.current.Store(&next.Live) }); err != nil {
-		return fmt.Errorf("%s: %w", s.opts.File, err)
+	outdated := c.outdatedDefaults(&next.Live)
+	c.settings.keepIdentities(next)
+	before := c.settings.policy()
+	if err := c.configureSources(&next.Live, held, func() { c.settings.live.Store(&next.Live) }); err != nil {
+		return fmt.Errorf("%s: %w", c.path, err)
 	}
-	s.reauthorize(before)
-	s.keep(&next.Live, held, digest)
+	c.services.reauthorize(before)
+	c.keep(&next.Live, held, digest)
 	if outdated != "" {
-		s.log.Warn("configuration", "warning", outdated)
+		c.log.Warn("configuration", "warning", outdated)
 	}
-	s.lrs.Refresh()
-	s.loop.Retime()
-	if fixed := needsRestart(&s.fixed, &next.Fixed); len(fixed) > 0 {
-		s.log.Warn("configuration reloaded; some settings take effect at the next start only", "settings", fixed)
+	c.services.lrs.Refresh()
+	c.loop.Retime()
+	if fixed := needsRestart(&c.settings.fixed, &next.Fixed); len(fixed) > 0 {
+		c.log.Warn("configuration reloaded; some settings take effect at the next start only", "settings", fixed)
 	}
 	return nil
 }
 
-// Reload reads the configuration file and puts it in force; with a digest also
+// Reload implements [admin.Configuration]: it reads the configuration file and puts it in force; with a digest also
 // what is held of the change that has it, once. Errors wrap isobar.ErrStale
 // where the file is another one, and isobar.ErrInvalid where it is refused.
-func (s *Server) Reload(confirm string) (*admin.HeldConfiguration, error) {
-	if s.opts.File == "" {
+func (c *configuration) Reload(confirm string) (*admin.HeldConfiguration, error) {
+	if c.path == "" {
 		return nil, fmt.Errorf("%w: the server was started without a configuration file", isobar.ErrInvalid)
 	}
-	data, err := filewatch.Read(s.opts.File, config.MaxBytes)
+	data, err := filewatch.Read(c.path, config.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", isobar.ErrInvalid, err)
 	}
-	if err := s.reread(data, confirm); err != nil {
-		return s.heldState(), err
+	if err := c.reread(data, confirm); err != nil {
+		return c.Held(), err
 	}
-	s.Reread() // whoever watches the file takes note
-	return s.heldState(), nil
+	c.trigger.Fire() // whoever watches the file takes note
+	return c.Held(), nil
 }
 
-func (s *Server) reread(data []byte, confirm string) error {
-	s.held.mu.Lock()
-	defer s.held.mu.Unlock()
-	if confirm == "" && digestOf(data) == s.held.digest {
+func (c *configuration) reread(data []byte, confirm string) error {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	if confirm == "" && digestOf(data) == c.held.digest {
 		return nil // it is in force
 	}
 	if confirm != "" {
 		if digest := digestOf(data); confirm != digest {
 			return fmt.Errorf("%w: the configuration file has the digest %s, not %s", isobar.ErrStale, digest, confirm)
 		}
-		if s.held.waiting == nil && len(s.held.services) == 0 {
+		if c.held.waiting == nil && len(c.held.services) == 0 {
 			return fmt.Errorf("%w: nothing is held", isobar.ErrStale)
 		}
 	}
-	err := s.take(data, confirm != "")
+	err := c.take(data, confirm != "")
 	if _, held := errors.AsType[*heldChangeError](err); err == nil || held {
 		return err
 	}
 	return fmt.Errorf("%w: %w", isobar.ErrInvalid, err)
 }
 
-// keepIdentities leaves who may do what as it is where the next file asks for no
-// certificates any more: that takes effect at the next start only, and until then
-// everyone with a certificate could do everything.
-func (s *Server) keepIdentities(next *config.Config) {
-	if s.fixed.XDS.AsksCertificates() && !next.XDS.AsksCertificates() {
-		now := s.current.Load()
-		next.Identities, next.SubscribedOnly = now.Identities, now.SubscribedOnly
+// configureSources puts the services of a configuration in force: those of the
+// file and those that providers list, in one change, with those that are held. It calls
+// settle at the moment at which they come into force.
+func (c *configuration) configureSources(next *config.Live, held map[string]*heldService, settle func()) error {
+	services := append(slices.Clone(next.Services), c.specsOf(held, next)...)
+	if c.offers != nil {
+		if err := c.offers.offer(next, services); err != nil {
+			return err
+		}
+		settle()
+		return nil
 	}
+	return c.providers.configure(next, func(listed []discovery.Provided) error {
+		_, err := c.registry.SetConfigured(services, listed, next.Network, settle)
+		return err
+	})
+}
+
+// outdatedDefaults tells how many services the changed defaults of another file do
+// not reach: those of the API hold what was filled in when they were written, as
+// whoever reads them back sees. "" where there are none.
+func (c *configuration) outdatedDefaults(next *config.Live) string {
+	if reflect.DeepEqual(c.settings.defaults(), next.Defaults) {
+		return ""
+	}
+	n := 0
+	for _, o := range c.registry.List() {
+		if o.Owner == isobar.OwnerAPI {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("defaults have changed, but %d services of the API keep the defaults that were in force when they were written; "+
+		"write them again to have the new ones", n)
 }

@@ -91,20 +91,19 @@ func (m *returning) forget(now time.Time) {
 
 // balancer closes connections of this replica that others should have.
 type balancer struct {
-	r     *replicas
+	clients *groupClients
+	after   time.Duration // Options.BalanceCalm; 0 = balanceCalm
+
 	moved returning
 	began bool
 	live  string    // names of the replicas that were live the last time
 	since time.Time // of live
 }
 
-// balance closes connections while this replica holds clearly more than its share, until
+// run closes connections while this replica holds clearly more than its share, until
 // ctx ends.
-func (r *replicas) balance(ctx context.Context) {
-	if !r.s.fixed.Replicas.Balance {
-		return
-	}
-	b := &balancer{r: r, since: time.Now()}
+func (b *balancer) run(ctx context.Context) {
+	b.since = time.Now()
 	for {
 		every := b.calm() / balanceLooks
 		pause := time.NewTimer(every/2 + rand.N(every)) //nolint:gosec // jitter is no secret
@@ -119,28 +118,28 @@ func (r *replicas) balance(ctx context.Context) {
 }
 
 func (b *balancer) calm() time.Duration {
-	if d := b.r.s.opts.BalanceCalm; d > 0 {
+	if d := b.after; d > 0 {
 		return d
 	}
 	return balanceCalm
 }
 
 func (b *balancer) look(now time.Time) {
-	live, others := b.r.replica.Connections()
+	live, others := b.clients.member.Connections()
 	if live != b.live {
 		b.live, b.since, b.began = live, now, false
 	}
-	if now.Sub(b.since) < b.calm() || !b.r.replica.Removes() {
+	if now.Sub(b.since) < b.calm() || !b.clients.member.Removes() {
 		return
 	}
-	n := closing(b.r.connections.count(), others, b.began)
+	n := closing(b.clients.connections.count(), others, b.began)
 	if b.began = n > 0; !b.began {
 		b.moved.forget(now)
 		return
 	}
 	for _, peer := range b.choose(n, now) {
-		b.r.metrics.balanced.Inc()
-		b.r.connections.end(peer)
+		b.clients.metrics.balanced.Inc()
+		b.clients.connections.end(peer)
 	}
 }
 
@@ -148,7 +147,7 @@ func (b *balancer) look(now time.Time) {
 // have been open for a while.
 func (b *balancer) choose(n int, now time.Time) []string {
 	answered := map[string]*xds.Client{}
-	clients := b.r.s.xds.Clients()
+	clients := b.clients.xds.Clients()
 	for i := range clients {
 		c := &clients[i]
 		ok := c.InSync && !c.Polls() && now.Sub(c.Connected) >= b.calm()/2

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/control"
-	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/replica/group"
+	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 const (
@@ -31,19 +32,30 @@ const (
 	refusalTimes = 2
 )
 
+// groupClients decides what clients get that come from other replicas, or go to them.
+type groupClients struct {
+	settings    *settings
+	member      *member
+	xds         *xds.Server
+	loop        *control.Loop // set before clients come
+	connections connections
+	metrics     replicaMetrics
+	refusing    atomic.Pointer[time.Time] // since when clients that return are refused; nil = they are not
+}
+
 // await returns when this replica serves the version that a client shows, or does not
 // know of it. If the version does not come, it closes the client's connection: a
 // stream that only ends is opened again on the same one.
-func (r *replicas) await(ctx context.Context, peer, version string) error {
+func (c *groupClients) await(ctx context.Context, peer, version string) error {
 	shown, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
 		return nil // another control plane sent it
 	}
 	refuses := func() error {
-		if !group.Claimable(shown) || r.s.loop.Current() == nil {
+		if !group.Claimable(shown) || c.loop.Current() == nil {
 			return nil
 		}
-		return r.returns()
+		return c.returns()
 	}
 	if err := refuses(); err != nil {
 		return err
@@ -52,19 +64,19 @@ func (r *replicas) await(ctx context.Context, peer, version string) error {
 	look := time.NewTimer(0)
 	defer look.Stop()
 	for pause := awaitLook; ; pause = min(2*pause, awaitLookMost) {
-		if r.serves(shown) {
+		if c.serves(shown) {
 			return refuses() // the first plan that came may be a provisional one
 		}
 		waited := time.Since(began)
-		switch r.replica.Admit(shown, waited) {
+		switch c.member.Admit(shown, waited) {
 		case group.Serve:
-			if p, _ := r.replica.Served(); p.Version < shown || waited >= publishPatience {
+			if p, _ := c.member.Served(); p.Version < shown || waited >= publishPatience {
 				return refuses() // it belongs to no claim, or the streams are stuck anyway
 			}
 		case group.Wait:
 		case group.Close:
-			r.metrics.closed.Inc()
-			r.connections.end(peer)
+			c.metrics.closed.Inc()
+			c.connections.end(peer)
 			return status.Errorf(codes.Unavailable, "isobar: this replica lacks version %s and did not get it within %s; another one has it",
 				version, waited.Round(time.Second))
 		}
@@ -72,7 +84,7 @@ func (r *replicas) await(ctx context.Context, peer, version string) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-r.s.loop.Left():
+		case <-c.loop.Left():
 			return status.Error(codes.Unavailable, "isobar: the server is stopping")
 		case <-look.C:
 		}
@@ -83,37 +95,37 @@ func (r *replicas) await(ctx context.Context, peer, version string) error {
 // made after all plans were lost: it would move all clients at once. Only the stream ends,
 // so that the client can report load on the same connection. Where no leader ends that, as
 // when the election engine is out of reach, this replica refuses clients for so long only.
-func (r *replicas) returns() error {
-	if r.s.loop.Current() == nil { // what the first one will be, nobody knows
+func (c *groupClients) returns() error {
+	if c.loop.Current() == nil { // what the first one will be, nobody knows
 		return status.Error(codes.Unavailable, "isobar: this replica has no plan yet")
 	}
-	if !r.s.loop.Provisional() {
-		r.refusing.Store(nil)
+	if !c.loop.Provisional() {
+		c.refusing.Store(nil)
 		return nil
 	}
 	now := time.Now()
-	r.refusing.CompareAndSwap(nil, &now)
-	if began := r.refusing.Load(); began == nil || time.Since(*began) < refusalTimes*control.GatherMost(r.s.current.Load().ReportInterval) {
-		r.metrics.refused.Inc()
+	c.refusing.CompareAndSwap(nil, &now)
+	if began := c.refusing.Load(); began == nil || time.Since(*began) < refusalTimes*control.GatherMost(c.settings.interval()) {
+		c.metrics.refused.Inc()
 		return status.Error(codes.Unavailable, "isobar: the group has lost all its plans, and waits until most clients have reported load; keep what you have")
 	}
 	return nil
 }
 
 // serves reports whether streams get a version, or a newer one.
-func (r *replicas) serves(version uint64) bool {
-	published, err := strconv.ParseUint(r.s.xds.Version(), 10, 64)
+func (c *groupClients) serves(version uint64) bool {
+	published, err := strconv.ParseUint(c.xds.Version(), 10, 64)
 	return err == nil && published >= version
 }
 
 // watchRemovals lets clients be told of absences whenever this replica is up to date
 // with its leader, until ctx ends.
-func (r *replicas) watchRemovals(ctx context.Context) {
+func (c *groupClients) watchRemovals(ctx context.Context) {
 	look := time.NewTicker(removalsLook)
 	defer look.Stop()
 	for {
-		served, ok := r.replica.Served()
-		r.s.xds.HoldRemovals(!ok || !r.replica.Removes() || !r.serves(served.Version))
+		served, ok := c.member.Served()
+		c.xds.HoldRemovals(!ok || !c.member.Removes() || !c.serves(served.Version))
 		select {
 		case <-ctx.Done():
 			return
@@ -158,32 +170,6 @@ func (c *connections) end(address string) {
 	if conn != nil {
 		_ = conn.Close() // the client may have closed it
 	}
-}
-
-// tracked returns the connections, which are tracked in a group only.
-func (r *replicas) tracked() listen.Tracker {
-	if r == nil {
-		return nil
-	}
-	return &r.connections
-}
-
-// awaitVersion is what the stream layer asks for versions that clients show; nil for a
-// server that is alone.
-func (s *Server) awaitVersion() func(ctx context.Context, peer, version string) error {
-	if s.fixed.Replicas == nil {
-		return nil
-	}
-	return func(ctx context.Context, peer, version string) error { return s.replicas.await(ctx, peer, version) }
-}
-
-// refusesReturning is what the stream layer asks for clients whose versions have no order;
-// nil for a server that is alone.
-func (s *Server) refusesReturning() func() error {
-	if s.fixed.Replicas == nil {
-		return nil
-	}
-	return func() error { return s.replicas.returns() }
 }
 
 // replicaMetrics count what a group does to clients.

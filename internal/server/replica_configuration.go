@@ -7,14 +7,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/discovery"
-	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
@@ -31,22 +33,32 @@ type offered struct {
 	digest string
 }
 
+// offers takes what the configuration file of this replica lists.
+type offers struct {
+	registry  *discovery.Registry
+	providers *providers
+	newest    atomic.Pointer[offered]
+	joined    bool // whether this replica takes part in its group
+}
+
+// own returns what the file lists now.
+func (o *offers) own() *offered { return o.newest.Load() }
+
 // offer takes what the configuration file lists. The group decides whether it is in
 // force; before this replica takes part in a group, nothing else is.
-func (s *Server) offer(c *config.Live, services []isobar.Service) error {
+func (o *offers) offer(c *config.Live, services []isobar.Service) error {
 	digest, err := sharedDigest(c, services)
 	if err != nil {
 		return err
 	}
-	o := &offered{Configured: discovery.Configured{Services: services, Network: c.Network}, config: c, digest: digest}
-	s.offered.Store(o)
-	if s.replicas != nil {
+	o.newest.Store(&offered{Configured: discovery.Configured{Services: services, Network: c.Network}, config: c, digest: digest})
+	if o.joined {
 		return nil
 	}
-	if _, err := s.registry.SetFile(services, c.Network); err != nil {
+	if _, err := o.registry.SetFile(services, c.Network); err != nil {
 		return err
 	}
-	return s.configureProviders(c, s.registry.SetProviders)
+	return o.providers.configure(c, o.registry.SetProviders)
 }
 
 // sharedDigest names the part of a configuration that all replicas of a group have to
@@ -80,79 +92,93 @@ func sharedDigest(c *config.Live, services []isobar.Service) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
+// groupConfiguration keeps the registry at the configuration that the group has in force,
+// with what operators wrote.
+type groupConfiguration struct {
+	member    *member
+	offers    *offers
+	peers     int // how many others the group has
+	registry  *discovery.Registry
+	providers *providers
+	operated  *operated
+	kept      *loopState
+	log       *slog.Logger
+
+	mu        sync.Mutex // held by whoever puts in force what the group has
+	assumed   uint64     // the epoch in which this replica took over; 0 = none
+	inForce   *offered   // what of this replica's own file is in force; nil = another's
+	provided  *offered   // by which the providers of this replica list endpoints; nil = the file of the start
+	providing providing
+	followed  followed
+	alone     int // services of the API and marks of the time before the group
+
+	// digestInForce names the configuration that this replica's plans are made with.
+	digestInForce atomic.Pointer[string]
+	accepted      atomic.Pointer[string] // digest of the configuration that an operator accepted
+}
+
 // digest returns the digest of what this replica's own configuration lists.
-func (r *replicas) digest() string { return r.s.offered.Load().digest }
+func (c *groupConfiguration) digest() string { return c.offers.own().digest }
 
 // agreed reports whether more than half of the group offer the configuration that this
 // replica does.
-func (r *replicas) agreed() bool {
-	have, digest := 1, r.digest()
-	for _, other := range r.replica.Digests() {
+func (c *groupConfiguration) agreed() bool {
+	have, digest := 1, c.digest()
+	for _, other := range c.member.Digests() {
 		if other == digest {
 			have++
 		}
 	}
-	return have > (len(r.s.fixed.Replicas.Peers)+1)/2
+	return have > (c.peers+1)/2
 }
 
 // accepts reports whether the configuration of this replica's file may be in force while
 // it leads: the group agrees, or an operator accepted this very one.
-func (r *replicas) accepts() bool {
-	accepted := r.accepted.Load()
-	return r.agreed() || accepted != nil && *accepted == r.digest()
+func (c *groupConfiguration) accepts() bool {
+	accepted := c.accepted.Load()
+	return c.agreed() || accepted != nil && *accepted == c.digest()
 }
 
-// acceptConfig puts the configuration of this replica's file in force without a majority.
+// accept puts the configuration of this replica's file in force without a majority.
 // The plan names it, so the next leader goes on with it, whatever its own file has.
-func (r *replicas) acceptConfig(digest string) error {
-	if err := r.explained(r.leading()); err != nil {
+func (c *groupConfiguration) accept(digest string) error {
+	if err := c.member.explained(c.member.leading()); err != nil {
 		return fmt.Errorf("%w: %w", isobar.ErrUnavailable, err)
 	}
-	if own := r.digest(); digest != own {
-		for name, other := range r.replica.Digests() {
+	if own := c.digest(); digest != own {
+		for name, other := range c.member.Digests() {
 			if other == digest {
 				return fmt.Errorf("the file of %s, which leads, is %s: have %s lead (`isobar replicas step-down`), or copy its file to %s",
-					r.s.fixed.Replicas.Name, own, name, r.s.fixed.Replicas.Name)
+					c.member.name, own, name, c.member.name)
 			}
 		}
-		return fmt.Errorf("no live replica has a configuration with the digest %q; the file of %s, which leads, is %s", digest, r.s.fixed.Replicas.Name, own)
+		return fmt.Errorf("no live replica has a configuration with the digest %q; the file of %s, which leads, is %s", digest, c.member.name, own)
 	}
-	r.accepted.Store(&digest)
+	c.accepted.Store(&digest)
 	return nil
 }
 
-// configInForce returns the digest of the configuration that the plan is made with.
-func (r *replicas) configInForce() string {
-	if r.leading() == nil {
-		if digest := r.digestInForce.Load(); digest != nil {
+// digestOfPlan returns the digest of the configuration that the plan is made with.
+func (c *groupConfiguration) digestOfPlan() string {
+	if c.member.leading() == nil {
+		if digest := c.digestInForce.Load(); digest != nil {
 			return *digest
 		}
 		return ""
 	}
-	if served, ok := r.replica.Served(); ok {
-		if o, _ := served.Opened.(*opened); o != nil {
-			return o.digest
-		}
+	if o, _ := c.member.received(); o != nil {
+		return o.digest
 	}
 	return ""
 }
 
-// groupTopology is what the group has in force; see [replicas.keepConfigured].
-type groupTopology struct{ r *replicas }
-
-// Changed implements [control.Topology].
-func (g groupTopology) Changed() <-chan struct{} { return g.r.s.registry.Changed() }
-
-// State implements [control.Topology].
-func (g groupTopology) State() (*isobar.Topology, health.Table) { return g.r.s.registry.State() }
-
 // followed says what of a plan the registry has.
 type followed struct{ epoch, revision, sequence uint64 }
 
-// keepConfigured keeps the registry at what the group has in force, until ctx ends: on a
+// follow keeps the registry at what the group has in force, until ctx ends: on a
 // follower the leader's configuration and operators' state, on the leader its own
 // configuration once the group agrees.
-func (r *replicas) keepConfigured(ctx context.Context) {
+func (c *groupConfiguration) follow(ctx context.Context) {
 	look := time.NewTicker(configureLook)
 	defer look.Stop()
 	for {
@@ -161,57 +187,53 @@ func (r *replicas) keepConfigured(ctx context.Context) {
 			return
 		case <-look.C:
 		}
-		if err := r.configure(ctx); err != nil && ctx.Err() == nil {
-			r.s.log.Error("could not take over the configuration in force in the group", "error", err)
+		if err := c.configure(ctx); err != nil && ctx.Err() == nil {
+			c.log.Error("could not take over the configuration in force in the group", "error", err)
 		}
 	}
 }
 
-func (r *replicas) configure(ctx context.Context) error {
-	r.configuring.Lock()
-	defer r.configuring.Unlock()
-	r.observeProviders(time.Now())
-	switch role, epoch := r.replica.Role(); {
+func (c *groupConfiguration) configure(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.providing.observe(time.Now())
+	switch role, epoch := c.member.Role(); {
 	case role == group.Caretaker:
 		return nil
 	case role != group.Leading:
-		return errors.Join(r.followPlan(), r.followProviders())
-	case epoch != r.assumed: // the loop has not taken over yet
+		return errors.Join(c.followPlan(), c.followProviders())
+	case epoch != c.assumed: // the loop has not taken over yet
 		return nil
 	}
-	if !r.s.operated.settled() {
-		if _, err := r.recall(ctx, nil); err != nil {
+	if !c.operated.settled() {
+		if _, err := c.recall(ctx, nil); err != nil {
 			return err
 		}
 	}
-	own := r.s.offered.Load()
-	if r.inForce == own && r.provided == r.inForce || !r.accepts() {
-		return r.lead()
+	own := c.offers.own()
+	if c.inForce == own && c.provided == c.inForce || !c.accepts() {
+		return c.providing.lead(c.inForce != nil)
 	}
-	r.inForce, r.provided = own, own // an error would come again
-	leading, told := r.trust()
-	r.providing.told = told
-	return r.s.configureProviders(own.config, func(listed []discovery.Provided) error {
-		_, err := r.s.registry.SetLeading(leading, own.Services, listed, own.Network)
+	c.inForce, c.provided = own, own // an error would come again
+	leading, told := c.providing.trust(true)
+	c.providing.told = told
+	return c.providers.configure(own.config, func(listed []discovery.Provided) error {
+		_, err := c.registry.SetLeading(leading, own.Services, listed, own.Network)
 		if err == nil {
-			r.digestInForce.Store(&own.digest)
+			c.digestInForce.Store(&own.digest)
 		}
 		return err
 	})
 }
 
-// followPlan takes over what the leader's plan has. r.configuring is held.
-func (r *replicas) followPlan() error {
-	served, ok := r.replica.Served()
-	if !ok {
-		return nil
-	}
-	o, _ := served.Opened.(*opened)
+// followPlan takes over what the leader's plan has. c.mu is held.
+func (c *groupConfiguration) followPlan() error {
+	o, epoch := c.member.received()
 	if o == nil {
-		return nil // its own, of the time when it led
+		return nil // there is none, or it is this replica's own, of the time when it led
 	}
-	now := followed{served.Claim.Epoch, o.Plan.Topology.Revision, o.operators.Sequence}
-	if now == r.followed {
+	now := followed{epoch, o.Plan.Topology.Revision, o.operators.Sequence}
+	if now == c.followed {
 		return nil
 	}
 	file, api := o.configured()
@@ -219,17 +241,29 @@ func (r *replicas) followPlan() error {
 	if err != nil {
 		return err
 	}
-	if r.alone > 0 {
-		r.replica.Alarm(fmt.Sprintf("this replica had %d services of the admin API and health marks of its own when it joined the group, which has others: "+
-			"a copy is in its state directory as %s", r.alone, singleKey))
-		r.alone = 0
+	if c.alone > 0 {
+		c.member.Alarm(fmt.Sprintf("this replica had %d services of the admin API and health marks of its own when it joined the group, which has others: "+
+			"a copy is in its state directory as %s", c.alone, singleKey))
+		c.alone = 0
 	}
-	r.inForce = nil
-	if err := r.s.registry.Follow(marks.WithServices(api), &file); err != nil {
+	c.inForce = nil
+	if err := c.registry.Follow(marks.WithServices(api), &file); err != nil {
 		return err
 	}
-	r.followed = now
+	c.followed = now
 	return nil
+}
+
+// followProviders has the providers of a follower list what the file of this replica
+// names, once the group agrees on it. c.mu is held.
+func (c *groupConfiguration) followProviders() error {
+	c.providing.trusted = nil
+	own := c.offers.own()
+	if own == c.provided || !c.agreed() {
+		return nil
+	}
+	c.provided = own // an error would come again
+	return c.providers.configure(own.config, c.registry.SetProviders)
 }
 
 // configured divides the services of a plan into those of the configuration and those

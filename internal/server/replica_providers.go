@@ -16,9 +16,13 @@ import (
 // plane that has just started may not know everything yet.
 const providerSettle = 5 * time.Minute
 
-// providing is what a replica knows of its own providers. It belongs to who holds
-// [replicas.configuring].
+// providing is what a replica knows of its own providers, and how far they count. It belongs
+// to who holds [groupConfiguration.mu].
 type providing struct {
+	registry *discovery.Registry
+	listers  map[string]lister // by owner
+	settle   time.Duration     // how long providers have to have listed everything; see [providerSettle]
+
 	complete map[string]time.Time // since when a provider has listed everything, by owner
 	trusted  map[string]bool      // providers that settled in the epoch that this replica leads
 	told     string               // what [discovery.Registry.Lead] was told last
@@ -31,58 +35,53 @@ type lister interface {
 	Outdated() []keep.Outdated
 }
 
-func (r *replicas) listers() map[string]lister {
-	return map[string]lister{isobar.OwnerXDS: r.s.upstream, isobar.OwnerDNS: r.s.names, isobar.OwnerKubernetes: r.s.cluster}
-}
-
-// settle is how long providers have to have listed everything; see [providerSettle].
-func (r *replicas) settle() time.Duration {
-	if d := r.s.opts.ProviderSettle; d > 0 {
-		return d
+// newProviding watches the providers of this replica; after is Options.ProviderSettle.
+func newProviding(registry *discovery.Registry, p *providers, after time.Duration) providing {
+	if after <= 0 {
+		after = providerSettle
 	}
-	return providerSettle
+	return providing{registry: registry, settle: after, listers: map[string]lister{
+		isobar.OwnerXDS: p.upstream, isobar.OwnerDNS: p.names, isobar.OwnerKubernetes: p.cluster,
+	}}
 }
 
-// observeProviders notes which providers have listed everything. r.configuring is held.
-func (r *replicas) observeProviders(now time.Time) {
-	p := &r.providing
+// observe notes which providers have listed everything.
+func (p *providing) observe(now time.Time) {
 	if p.complete == nil {
 		p.complete = map[string]time.Time{}
 	}
-	for owner, provider := range r.listers() {
+	for owner, provider := range p.listers {
 		switch since := p.complete[owner]; {
 		case !provider.Complete():
 			delete(p.complete, owner)
 		case since.IsZero():
 			p.complete[owner] = now
-		case now.Sub(since) >= r.settle() && p.trusted != nil:
+		case now.Sub(since) >= p.settle && p.trusted != nil:
 			p.trusted[owner] = true // for as long as this replica leads: from here on the provider itself keeps what it can't see
 		}
 	}
 }
 
-// beginLeading forgets which providers were trusted. r.configuring is held.
-func (r *replicas) beginLeading() {
-	r.providing.trusted, r.providing.told = map[string]bool{}, ""
-	r.observeProviders(time.Now())
-	if err := r.lead(); err != nil { // what the plan has stays in force
-		r.replica.Alarm("what the providers of this replica list is not in force: " + err.Error())
-	}
+// begin forgets which providers were trusted. adds is that of [providing.trust].
+func (p *providing) begin(adds bool) error {
+	p.trusted, p.told = map[string]bool{}, ""
+	p.observe(time.Now())
+	return p.lead(adds)
 }
 
 // trust says how far the providers of this replica count, with a text that is the same
-// for as long as that is. r.configuring is held.
-func (r *replicas) trust() (*discovery.Leading, string) {
-	p := &r.providing
+// for as long as that is. adds says whether they may add services: the configuration of this
+// replica is in force.
+func (p *providing) trust(adds bool) (*discovery.Leading, string) {
 	trusted, outdated := maps.Clone(p.trusted), map[string]bool{}
-	for _, provider := range r.listers() {
+	for _, provider := range p.listers {
 		for _, o := range provider.Outdated() {
 			outdated[o.Service] = true
 		}
 	}
 	_, cluster := p.complete[isobar.OwnerKubernetes]
 	l := &discovery.Leading{
-		Adds: r.inForce != nil,
+		Adds: adds,
 		Trust: func(owner, service string) discovery.Trust {
 			// The list of a cluster is whole: a Pod that is not in it is gone, and another Pod may
 			// have its address within seconds. The cache of an API server may be behind, so a whole
@@ -104,24 +103,12 @@ func (r *replicas) trust() (*discovery.Leading, string) {
 }
 
 // lead tells the registry how far the providers of this replica count, if that has
-// changed. r.configuring is held.
-func (r *replicas) lead() error {
-	l, told := r.trust()
-	if told == r.providing.told {
+// changed.
+func (p *providing) lead(adds bool) error {
+	l, told := p.trust(adds)
+	if told == p.told {
 		return nil
 	}
-	r.providing.told = told // an error would come again
-	return r.s.registry.Lead(l)
-}
-
-// followProviders has the providers of a follower list what the file of this replica
-// names, once the group agrees on it. r.configuring is held.
-func (r *replicas) followProviders() error {
-	r.providing.trusted = nil
-	own := r.s.offered.Load()
-	if own == r.provided || !r.agreed() {
-		return nil
-	}
-	r.provided = own // an error would come again
-	return r.s.configureProviders(own.config, r.s.registry.SetProviders)
+	p.told = told // an error would come again
+	return p.registry.Lead(l)
 }

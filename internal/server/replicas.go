@@ -2,33 +2,24 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"log/slog"
 	"math"
 	"net"
-	"os"
-	"strings"
+	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
-	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/identity"
-	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/relay"
 	"github.com/isobar-xds/isobar/internal/replica"
-	"github.com/isobar-xds/isobar/internal/replica/engine"
-	"github.com/isobar-xds/isobar/internal/replica/engine/etcd"
-	"github.com/isobar-xds/isobar/internal/replica/engine/file"
 	lease "github.com/isobar-xds/isobar/internal/replica/engine/kubernetes"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
@@ -38,39 +29,46 @@ import (
 // it leads no more.
 const replicaPatience = 3 * time.Second
 
-// replicas is what makes a server a replica of a group.
+// replicas is what makes a server a replica of a group. It implements [control.Group].
 type replicas struct {
-	s       *Server
-	replica *replica.Replica
-	relay   *relay.Relay
-	closers []func() error
-	metrics replicaMetrics
+	configured *config.Replicas
+	balance    time.Duration // Options.BalanceCalm
+	log        *slog.Logger
+	services   *services
+	all        *clients
+	loop       *control.Loop        // set before it runs
+	admin      func() *admin.Server // nil where there is no admin interface
+
+	member        member
+	relay         *relay.Relay
+	warmed        uint64 // epoch of the leader that got the last windows; of the loop
+	election      election
+	operators     *operated
+	plans         planCodec
+	configuration groupConfiguration
+	clients       groupClients
+	counted       countedClients
 	// certificates are what this replica shows to its peers; nil = plaintext on loopback.
 	certificates *identity.Certificates
+}
 
-	connections connections
-	counted     countedClients
-	refusing    atomic.Pointer[time.Time] // since when clients that return are refused; nil = they are not
+// shared is where the registry shares what operators write; nil for a server that is
+// alone.
+func (s *Server) shared() discovery.Shared {
+	if s.fixed.Replicas == nil {
+		return nil
+	}
+	s.operated = &operated{inCluster: s.fixed.Replicas.Kubernetes != nil}
+	return s.operated
+}
 
-	mu     sync.Mutex // held by whoever encodes or decodes
-	warmed uint64     // epoch of the leader that got the last windows; of the loop
-	sharer plan.Sharer
-	last   *plan.Opened // what was opened last
-	found  *health.SavedKeeper
-	health []byte // found, encoded
-
-	configuring sync.Mutex // held by whoever puts in force what the group has
-	assumed     uint64     // the epoch in which this replica took over; 0 = none
-	inForce     *offered   // what of this replica's own file is in force; nil = another's
-	provided    *offered   // by which the providers of this replica list endpoints; nil = the file of the start
-	providing   providing
-	followed    followed
-	// digestInForce names the configuration that this replica's plans are made with.
-	digestInForce atomic.Pointer[string]
-	accepted      atomic.Pointer[string] // digest of the configuration that an operator accepted
-
-	engineWarnings atomic.Pointer[[]string]
-	alone          int // services of the API and marks of the time before the group
+// openOffers returns where a replica of a group offers its configuration; nil for a server
+// that is alone.
+func (s *Server) openOffers() *offers {
+	if s.fixed.Replicas == nil {
+		return nil
+	}
+	return &offers{registry: s.registry, providers: s.providers}
 }
 
 // openReplicas makes the server a replica of its group, if the configuration names
@@ -80,34 +78,101 @@ func (s *Server) openReplicas() error {
 	if c == nil {
 		return nil
 	}
-	r := &replicas{s: s, connections: connections{open: map[string]net.Conn{}}, metrics: newReplicaMetrics(s.metrics)}
-	r.relay = relay.New(s.lrs, s.xds, checkers{s.hds}, r.leads, r.version)
+	r := &replicas{
+		configured: c, balance: s.opts.BalanceCalm, log: s.log, services: s.services, all: s.clients,
+		admin: func() *admin.Server { return s.admin }, member: member{name: c.Name}, operators: s.operated,
+	}
+	r.election = election{configured: c, member: &r.member, operated: r.operators}
+	r.configuration = groupConfiguration{
+		member: &r.member, offers: s.configuration.offers, peers: len(c.Peers), registry: s.registry, providers: s.providers,
+		operated: r.operators, kept: s.kept, log: s.log, providing: newProviding(s.registry, s.providers, s.opts.ProviderSettle),
+	}
+	r.plans = planCodec{operated: r.operators, marks: s.sampler, inForce: &r.configuration.digestInForce}
+	r.clients = groupClients{
+		settings: s.settings, member: &r.member, xds: s.services.xds,
+		connections: connections{open: map[string]net.Conn{}}, metrics: newReplicaMetrics(s.metrics),
+	}
+	r.relay = relay.New(s.services.lrs, s.services.xds, checkers{s.services.hds}, r.member.leads, r.version)
 	options := replica.Options{
-		Group: c.Group, Name: c.Name, Version: s.opts.Version, OpenEngine: r.openEngine, Disk: replicaDisk{s.kept},
-		Listener: s.listeners.Replicas, Open: r.open, Observed: r.observed, Ordered: r.ordered, Summary: r.summary, Timing: s.opts.ReplicaTiming,
+		Group: c.Group, Name: c.Name, Version: s.opts.Version, OpenEngine: r.election.open, Disk: replicaDisk{s.kept},
+		Listener: s.listeners.Replicas, Open: r.plans.open, Observed: r.observed, Ordered: r.ordered, Summary: r.summary, Timing: s.opts.ReplicaTiming,
 		Log: s.log, Registerer: s.metrics,
 	}
-	if c.Kubernetes != nil && options.Timing.Deadline == 0 {
-		options.Timing.Deadline = lease.Deadline
-	}
-	for _, p := range c.Peers {
-		options.Peers = append(options.Peers, replica.Peer{Name: p.Name, Address: p.Address})
-	}
-	if err := r.openTLS(c, &options); err != nil {
+	if err := r.join(&options, identity.Options{Name: replicaListener, Log: s.log, Metrics: s.identity, Trigger: &s.trigger}); err != nil {
 		return err
 	}
-	single, err := s.kept.LoadPlan()
+	s.replicas = r
+	return nil
+}
+
+// join makes this server a replica of its group. From here on, the group decides which
+// configuration is in force, and operators write through it.
+func (r *replicas) join(o *replica.Options, tls identity.Options) (err error) {
+	c := r.configured
+	if c.Kubernetes != nil && o.Timing.Deadline == 0 {
+		o.Timing.Deadline = lease.Deadline
+	}
+	for _, p := range c.Peers {
+		o.Peers = append(o.Peers, replica.Peer{Name: p.Name, Address: p.Address})
+	}
+	if r.certificates, err = openTLS(c, tls, o); err != nil {
+		return err
+	}
+	kept := r.configuration.kept
+	single, err := kept.LoadPlan()
 	if err != nil {
 		return err
 	}
 	if single != nil {
-		options.Known.Version = max(single.Version, single.Reserved)
+		o.Known.Version = max(single.Version, single.Reserved)
 	}
-	if r.replica, err = replica.New(options); err != nil {
-		return errors.Join(err, r.close())
+	if r.member.Replica, err = replica.New(*o); err != nil {
+		return errors.Join(err, r.election.close())
 	}
-	s.replicas, r.provided = r, s.offered.Load()
-	return r.keepSingle()
+	offers := r.configuration.offers
+	offers.joined, r.configuration.provided = true, offers.own()
+	r.operators.member, r.operators.registry = &r.member, r.configuration.registry
+	r.configuration.alone, err = replicaDisk{kept}.keepSingle(r.configuration.registry)
+	return err
+}
+
+// useLoop gives the replica the loop that it belongs to.
+func (r *replicas) useLoop(loop *control.Loop) {
+	if r != nil {
+		r.loop, r.clients.loop = loop, loop
+	}
+}
+
+// tracked returns the connections of clients, which are tracked in a group only.
+func (r *replicas) tracked() listen.Tracker {
+	if r == nil {
+		return nil
+	}
+	return &r.clients.connections
+}
+
+// operated is what operators see of the group; nil where there is none.
+func (r *replicas) operated() admin.Replicas {
+	if r == nil {
+		return nil
+	}
+	return operatedReplicas{r}
+}
+
+// writesStatuses reports whether this server writes the statuses of LoadBalancingPolicies:
+// one that is alone, and the leader of a group.
+func (r *replicas) writesStatuses() bool {
+	return r == nil || r.member.leading() == nil
+}
+
+// ordered carries out what an operator wrote on another replica.
+func (r *replicas) ordered(ctx context.Context, o replica.Order) replica.Answer {
+	a := r.admin()
+	if a == nil {
+		return replica.Answer{Status: http.StatusServiceUnavailable, Body: []byte(`{"error": "the leader of the group has no admin interface"}`)}
+	}
+	status, body := a.CarryOut(ctx, admin.Forwarded(o))
+	return replica.Answer{Status: status, Body: body}
 }
 
 // singleKey has what operators wrote before the server was a replica.
@@ -115,133 +180,20 @@ const singleKey = "sources-alone"
 
 // keepSingle keeps a copy of what operators wrote before this server was a replica. The
 // first leader of a group brings its own into the group. Others follow the group, and
-// say that theirs is not in force.
-func (r *replicas) keepSingle() error {
-	if joined, err := (replicaDisk{r.s.kept}).LoadReplica(); err != nil || joined != nil {
-		return err
+// say that theirs is not in force. It returns how many entries it kept.
+func (d replicaDisk) keepSingle(registry *discovery.Registry) (kept int, err error) {
+	if joined, err := d.LoadReplica(); err != nil || joined != nil {
+		return 0, err
 	}
-	entries, err := r.s.registry.Entries()
+	entries, err := registry.Entries()
 	if err != nil || len(entries) == 0 {
-		return err
+		return 0, err
 	}
 	data, err := json.Marshal(entries)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	r.alone = len(entries)
-	return r.s.kept.write(singleKey, data)
-}
-
-func (r *replicas) close() error {
-	var err error
-	for _, closer := range r.closers {
-		err = errors.Join(err, closer())
-	}
-	return err
-}
-
-func (r *replicas) openEngine(self group.Identity) (engine.Engine, error) {
-	c := r.s.fixed.Replicas
-	switch {
-	case c.Kubernetes != nil:
-		return openLease(c, self)
-	case c.Etcd == nil:
-		return file.Open(c.File, c.Group, self)
-	}
-	settings := clientv3.Config{
-		Endpoints: c.Etcd.Endpoints, DialTimeout: 3 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-		Logger: zap.NewNop(),
-	}
-	if t := c.Etcd.TLS; t != nil {
-		tlsConfig, err := identity.DialFiles{CA: t.CA, Cert: t.Cert, Key: t.Key}.Config()
-		if err != nil {
-			return nil, fmt.Errorf("replicas.election.etcd: %w", err)
-		}
-		tlsConfig.ServerName = t.ServerName
-		settings.TLS = tlsConfig
-	}
-	client, err := clientv3.New(settings)
-	if err != nil {
-		return nil, fmt.Errorf("replicas.election.etcd: %w", err)
-	}
-	r.closers = append(r.closers, client.Close)
-	return etcd.Open(etcd.Options{Client: client, Prefix: c.Etcd.Prefix, Group: c.Group, Self: self})
-}
-
-// openLease opens the election by a Lease.
-func openLease(c *config.Replicas, self group.Identity) (engine.Engine, error) {
-	cluster := kubernetes.Cluster{Kubeconfig: c.Kubernetes.Kubeconfig, Context: c.Kubernetes.Context}
-	api, err := cluster.REST()
-	if err != nil {
-		return nil, fmt.Errorf("replicas.election.kubernetes: %w", err)
-	}
-	namespace := c.Kubernetes.Namespace
-	if namespace == "" {
-		data, err := os.ReadFile(podNamespace)
-		if err != nil {
-			return nil, fmt.Errorf("replicas.election.kubernetes: the namespace of the Pod can't be read; set namespace: %w", err)
-		}
-		namespace = strings.TrimSpace(string(data))
-	}
-	return lease.Open(lease.Options{Config: api, Namespace: namespace, Lease: c.Kubernetes.Lease, Group: c.Group, Self: self})
-}
-
-// podNamespace has the namespace of the Pod in which the process runs.
-const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-// replicaListener names the listener for peers in what the server tells of certificates.
-const replicaListener = "replicas"
-
-// openTLS reads the certificates of connections between replicas.
-func (r *replicas) openTLS(c *config.Replicas, o *replica.Options) error {
-	if c.TLS == nil {
-		return nil
-	}
-	files := identity.DialFiles{CA: c.TLS.ClientCA, Cert: c.TLS.Cert, Key: c.TLS.Key}
-	options := identity.Options{Name: replicaListener, Log: r.s.log, Metrics: r.s.identity, Trigger: &r.s.trigger}
-	var err error
-	if r.certificates, err = identity.OpenCertificates(*c.TLS, options); err != nil {
-		return err
-	}
-	o.ServerTLS = r.certificates.Config("h2")
-	first, err := files.Config()
-	if err != nil {
-		return err
-	}
-	// Who answers is known by the URI in its certificate, which names group and
-	// replica, and not by a host name. The files are read anew for each connection.
-	o.ClientTLS = &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: first.Certificates,
-		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, without the host name
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			now, err := files.Config()
-			if err != nil || len(now.Certificates) == 0 {
-				return &first.Certificates[0], nil //nolint:nilerr // the last good one stays
-			}
-			return &now.Certificates[0], nil
-		},
-		VerifyConnection: func(s tls.ConnectionState) error { return verifyReplica(files, s) },
-	}
-	return nil
-}
-
-// verifyReplica asserts that a certificate is signed by the group's authority.
-func verifyReplica(files identity.DialFiles, s tls.ConnectionState) error {
-	if len(s.PeerCertificates) == 0 {
-		return errors.New("the replica shows no certificate")
-	}
-	trusted, err := files.Config()
-	if err != nil {
-		return err
-	}
-	between := x509.NewCertPool()
-	for _, c := range s.PeerCertificates[1:] {
-		between.AddCert(c)
-	}
-	_, err = s.PeerCertificates[0].Verify(x509.VerifyOptions{
-		Roots: trusted.RootCAs, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	})
-	return err
+	return len(entries), d.state.write(singleKey, data)
 }
 
 // run takes part in the group. When ctx ends, leadership is handed over first; the
@@ -250,39 +202,36 @@ func (r *replicas) run(ctx context.Context, done <-chan struct{}) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	finished := make(chan error, 1)
-	go func() { finished <- r.replica.Run(running) }()
+	go func() { finished <- r.member.Run(running) }()
 	go r.relay.Follow(running)
 	if r.certificates != nil {
 		go r.certificates.Follow(running)
 	}
-	go r.watchRemovals(running)
-	go r.keepConfigured(running)
-	go r.watchEngine(running)
-	go r.balance(ctx) // one that stops has more to do than that
+	go r.clients.watchRemovals(running)
+	go r.configuration.follow(running)
+	go r.election.watch(running)
+	if r.configured.Balance {
+		go (&balancer{clients: &r.clients, after: r.balance}).run(ctx) // one that stops has more to do than that
+	}
 	select {
 	case err := <-finished:
-		return errors.Join(err, r.close())
+		return errors.Join(err, r.election.close())
 	case <-ctx.Done():
 	}
-	r.replica.Announce()
-	if r.leads() && r.s.loop.Current().Drops() {
-		<-r.s.loop.Left() // the last replica takes back what clients drop, for which it has to lead
+	r.member.Announce()
+	if r.member.leads() && r.loop.Current().Drops() {
+		<-r.loop.Left() // the last replica takes back what clients drop, for which it has to lead
 	}
 	patience, cancel := context.WithTimeout(running, replicaPatience)
-	r.replica.Leave(patience)
+	r.member.Leave(patience)
 	cancel()
 	<-done
 	stop()
-	return errors.Join(<-finished, r.close())
-}
-
-func (r *replicas) leads() bool {
-	role, _ := r.replica.Role()
-	return role == group.Leading || role == group.Caretaker
+	return errors.Join(<-finished, r.election.close())
 }
 
 func (r *replicas) version() uint64 {
-	if p := r.s.loop.Current(); p != nil {
+	if p := r.loop.Current(); p != nil {
 		return p.Version
 	}
 	return 0
@@ -290,18 +239,18 @@ func (r *replicas) version() uint64 {
 
 func (r *replicas) observed(from group.Identity, o *peerv1.Observations) {
 	if err := r.relay.Receive(from.Name, from.Incarnation, o, time.Now()); err != nil {
-		r.s.log.Warn("rejected reports forwarded by another replica", "from", from.Name, "error", err)
+		r.log.Warn("rejected reports forwarded by another replica", "from", from.Name, "error", err)
 	}
 }
 
 // summary tells other replicas of this one, for display.
 func (r *replicas) summary() *peerv1.Summary {
-	clients, inSync := r.counted.of(r.s, time.Now())
+	clients, inSync := r.counted.of(r.all, time.Now())
 	return &peerv1.Summary{
 		Clients: clamp32(clients), ClientsInSync: clamp32(inSync),
-		DiscoveryStreams: clamp32(r.s.xds.Open()), LoadReportStreams: clamp32(r.s.lrs.Open()),
-		Checkers: clamp32(len(r.s.hds.Checkers(time.Now()))), ConfigDigest: r.digest(),
-		Connections: clamp32(r.connections.count()),
+		DiscoveryStreams: clamp32(r.services.xds.Open()), LoadReportStreams: clamp32(r.services.lrs.Open()),
+		Checkers: clamp32(len(r.services.hds.Checkers(time.Now()))), ConfigDigest: r.configuration.digest(),
+		Connections: clamp32(r.clients.connections.count()),
 	}
 }
 
@@ -316,12 +265,12 @@ type countedClients struct {
 	total, inSync int
 }
 
-func (c *countedClients) of(s *Server, now time.Time) (total, inSync int) {
+func (c *countedClients) of(clients *clients, now time.Time) (total, inSync int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.at.IsZero() || now.Sub(c.at) >= countEvery {
 		c.at, c.total, c.inSync = now, 0, 0
-		for _, client := range s.clients() {
+		for _, client := range clients.Clients() {
 			if len(client.Types) == 0 {
 				continue // it only reports load
 			}

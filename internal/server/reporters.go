@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // subscriptionGrace is for how long a locality that subscribed to a service may
@@ -55,21 +56,28 @@ func (r *recentSubscriptions) has(k subscriber, now time.Time, ago time.Duration
 	return ok && now.Sub(at) <= ago
 }
 
-// mayReport reports whether clients of a locality may report on a service: on
+// reporters decides who may report load.
+type reporters struct {
+	settings *settings
+	xds      *xds.Server
+	recent   recentSubscriptions
+}
+
+// may reports whether clients of a locality may report on a service: on
 // any, or, where it is configured, on those that someone there subscribes to.
 // It need not be the same stream or connection: many clients keep one for load
 // reports alone.
-func (s *Server) mayReport(l isobar.Locality, service string) bool {
-	if !s.current.Load().SubscribedOnly {
+func (r *reporters) may(l isobar.Locality, service string) bool {
+	if !r.settings.current().SubscribedOnly {
 		return true
 	}
 	k, now := subscriber{l, service}, time.Now()
-	if s.recent.has(k, now, noteEvery) {
+	if r.recent.has(k, now, noteEvery) {
 		return true
 	}
-	if s.xds.Subscribed(l, service) {
-		s.recent.note(k, now)
+	if r.xds.Subscribed(l, service) {
+		r.recent.note(k, now)
 		return true
 	}
-	return s.recent.has(k, now, subscriptionGrace+noteEvery)
+	return r.recent.has(k, now, subscriptionGrace+noteEvery)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 	"github.com/isobar-xds/isobar/internal/samples"
 )
@@ -39,12 +38,6 @@ const (
 	// freshMark is for how long a mark goes to the other replicas with each plan.
 	freshMark = time.Minute
 )
-
-// Mark notes that something happens now, to be seen in the charts of the last day.
-func (s *Server) Mark(text string) {
-	now := time.Now()
-	s.sampler.mark(now, admin.SampleMark{At: now.UTC(), Text: text})
-}
 
 func (s *sampler) mark(now time.Time, m admin.SampleMark) {
 	s.mu.Lock()
@@ -111,7 +104,7 @@ type charts struct {
 // Mark implements [admin.Charts]. In a group, the leader's plans bring marks to all replicas.
 func (c charts) Mark(m admin.SampleMark) error {
 	if c.replicas != nil {
-		if role, _ := c.replicas.replica.Role(); role != group.Leading {
+		if c.replicas.member.leading() != nil {
 			return fmt.Errorf("%w: no replica leads the group, so that the mark would not come to all of them", isobar.ErrUnavailable)
 		}
 	}

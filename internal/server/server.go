@@ -4,41 +4,24 @@ package server
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	grpchealth "google.golang.org/grpc/health"
 
 	"github.com/isobar-xds/isobar/internal/admin"
-	"github.com/isobar-xds/isobar/internal/admission"
-	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/config/strict"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/discovery"
-	"github.com/isobar-xds/isobar/internal/discovery/dns"
-	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
-	"github.com/isobar-xds/isobar/internal/discovery/xdsclient"
 	"github.com/isobar-xds/isobar/internal/filewatch"
-	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
-	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/replay"
 	"github.com/isobar-xds/isobar/internal/replica"
-	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/store"
-	"github.com/isobar-xds/isobar/internal/xds"
-	"github.com/isobar-xds/isobar/internal/xds/csds"
-	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // Listeners are where the server listens. The server closes them.
@@ -84,166 +67,36 @@ type Options struct {
 	ReplicaTiming replica.Timing
 }
 
-// Server is the management server.
+// Server is the management server. Each part decides one thing; this type builds them, and
+// runs them.
 type Server struct {
-	fixed     config.Fixed                // as started
-	current   atomic.Pointer[config.Live] // as reloaded
+	*settings
+
 	opts      Options
 	log       *slog.Logger
 	listeners Listeners
 	metrics   *prometheus.Registry
+	trigger   filewatch.Trigger
 
 	files    *store.Files // nil when the store was given
-	registry *discovery.Registry
-	upstream *xdsclient.Client    // another control plane that lists endpoints, if one is configured
-	names    *dns.Provider        // names that DNS resolves, if some are configured
-	cluster  *kubernetes.Provider // the Kubernetes cluster, if one is configured
-	xds      *xds.Server
-	lrs      *lrs.Server
-	hds      *hds.Server
-	csds     *csds.Server
-	health   *grpchealth.Server // gRPC's own service, not that of endpoints
-	loop     *control.Loop
-	replicas *replicas               // nil = this server is alone
-	operated operated                // what operators write, in a group
-	offered  atomic.Pointer[offered] // what this replica's own file configures
-	tracing  *replay.Roller          // nil = no rolling trace
-	grpc     *listen.Servers
-	admin    *admin.Server
+	kept     *loopState   // for what this package keeps itself
 	gate     *listen.Gate
 	identity *identity.Metrics
-	recent   recentSubscriptions
-	badFile  refusedFile // the configuration
-	held     heldServices
-	kept     *loopState // for what this package keeps itself
-	trigger  filewatch.Trigger
-	unplaced rpc.LogLimit // of what clients on unknown Nodes can trigger
+	registry *discovery.Registry
 
-	clientsOf subscriberList
-	sampler   *sampler
-	archiver  *archiver
-}
-
-// New builds a server from a valid configuration. Nothing is served before
-// Run; on an error the listeners are left to the caller.
-func New(cfg *config.Config, ls Listeners, opts Options) (*Server, error) {
-	if ls.XDS == nil {
-		return nil, errors.New("server: a listener for xDS is required")
-	}
-	return build(cfg, opts, func() (Listeners, error) { return ls, nil })
-}
-
-// openSources opens the state and fills the registry from it and the file.
-func (s *Server) openSources() error {
-	kept := s.opts.Store
-	if kept == nil {
-		files, err := store.Open(s.fixed.StateDir, store.Options{Logger: s.log, Registerer: s.metrics})
-		if err != nil {
-			return err
-		}
-		s.files, kept = files, files
-	}
-	s.opts.Store = kept
-	s.kept = &loopState{store: kept, revisions: map[string]uint64{}}
-	registry, err := discovery.Open(context.Background(), discovery.Options{
-		Store: kept, Validate: config.CheckCalls, Logger: s.log, Registerer: s.metrics, Shared: s.shared(),
-	})
-	if err != nil {
-		return err
-	}
-	s.registry = registry
-	if err := s.openProviders(kept); err != nil {
-		return err
-	}
-	s.tellOverrides()
-	s.openArchive()
-	return nil
-}
-
-// buildLoop builds the stream layers and the loop between them.
-func (s *Server) buildLoop() error {
-	s.xds = xds.New(xds.Options{
-		Log: s.log, Registerer: s.metrics, MaxStreams: s.fixed.XDS.MaxStreams, NameMemory: s.fixed.XDS.Limits().NameMegabytes << 20,
-		Is2017: s.is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount, Place: s.placeClient,
-		Await: s.awaitVersion(), Returns: s.refusesReturning(), HoldRemovals: s.fixed.Replicas != nil,
-	})
-	s.lrs = lrs.New(lrs.Options{
-		ManagementCluster: config.ReservedName,
-		Interval:          func() time.Duration { return s.current.Load().ReportInterval },
-		Services:          s.services, EndpointGranularity: s.fixed.XDS.EndpointLoad, MaxStreams: s.fixed.XDS.MaxStreams,
-		Admit: s.gate.Admits(identity.RoleClient), MayReport: s.mayReport, Place: s.placeClient, Account: listen.ReportingAccount,
-		Log: s.log, Registerer: s.metrics,
-	})
-	s.hds = hds.New(hds.Options{
-		Interval: func() time.Duration { return s.current.Load().ReportInterval },
-		Admit:    s.gate.Admits(identity.RoleChecker),
-		Place:    s.placeClient,
-		Account:  listen.AnonymousAccount,
-		Identity: listen.ProvenIdentity,
-
-		EnvoyEndpoints: s.fixed.XDS.EnvoyEndpoints,
-		Log:            s.log, Registerer: s.metrics,
-	})
-	if err := s.openReplicas(); err != nil {
-		return err
-	}
-	builder := view.NewBuilder(view.Options{Registerer: s.metrics, Refused: s.refused})
-	options := control.Options{
-		Timing: func() control.Timing {
-			c := s.current.Load()
-			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval, Degradation: Degradation(&c.Degradation)}
-		},
-		SurveyEvery: func() time.Duration { return s.current.Load().N1Interval },
-		Topology:    s.registry, Checkers: checkers{s.hds}, Reports: s.lrs, Clients: s.xds, State: &loopState{store: s.opts.Store, revisions: map[string]uint64{}},
-		Outdated: s.outdated,
-		Views:    func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
-		Changed:  s.archiver.add,
-		Silent:   s.silentOf, Boot: s.opts.Boot,
-		Log: s.log, Registerer: s.metrics,
-	}
-	s.replicas.join(&options)
-	loop, err := control.New(options)
-	s.loop = loop
-	return err
-}
-
-// services lists what clients may report on.
-func (s *Server) services() []string {
-	topology, _ := s.registry.State()
-	out := make([]string, len(topology.Services))
-	for i := range topology.Services {
-		out[i] = topology.Services[i].Name
-	}
-	return out
-}
-
-// refused tells of a resource that broke a rule of the wire and stayed home.
-func (s *Server) refused(r view.Refusal) {
-	s.log.Error("a resource was not sent; clients keep the last good one", "type", r.Type, "service", r.Service, "source", r.Source.String(), "error", r.Err)
-}
-
-func (s *Server) buildAdmin() error {
-	if s.listeners.Admin == nil {
-		return nil
-	}
-	page, err := s.console()
-	if err != nil {
-		return err
-	}
-	ops := operations{server: s, Loop: s.loop}
-	a, err := admin.New(admin.Options{
-		Console: page, BasePath: s.fixed.Admin.BasePath,
-		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: ops, Operator: ops,
-		Fleet: ops, HealthChecks: ops, Configuration: ops, Providers: ops, Recorder: s, Charts: charts{s.sampler, s.replicas},
-		Process: ops, Identities: s.gate, Replicas: s.replicas.operated(),
-		Archive: s.archiver.kept, Polls: s.gate.HTTP(s.hds.Handler()), Nearest: strict.Nearest,
-		Writable: s.fixed.Admin.Writable, Hosts: s.fixed.Admin.Hosts,
-		Token: s.gate.TokenCheck(), TokenForAll: s.fixed.Admin.TokenForAll,
-		Accepting: admission.TellYielding,
-		Gatherer:  s.metrics, Registerer: s.metrics, Logger: s.log,
-	})
-	s.admin = a
-	return err
+	providers     *providers
+	configuration *configuration
+	services      *services
+	clients       *clients
+	operations    operations
+	operated      *operated // what operators write, in a group; nil = this server is alone
+	replicas      *replicas // nil = this server is alone
+	loop          *control.Loop
+	grpc          *listen.Servers
+	admin         *admin.Server
+	recordings    *recordings
+	sampler       *sampler
+	archiver      *archiver
 }
 
 // Run serves until ctx ends, then takes back what clients drop, saves, sends the
@@ -254,6 +107,12 @@ func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	unserved, gone := context.WithCancel(context.WithoutCancel(ctx))
 	defer gone()
+	during := func(run func(context.Context)) { // until ctx ends
+		g.Go(func() error {
+			run(ctx)
+			return nil
+		})
+	}
 	if s.replicas != nil {
 		g.Go(func() error { return s.replicas.run(ctx, unserved.Done()) })
 	}
@@ -262,61 +121,33 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.loop.Run(ctx)
 	})
 	g.Go(func() error {
-		s.archiveChanges()
+		s.archiver.run()
 		return nil
 	})
-	g.Go(func() error {
-		s.loop.Survey(ctx)
-		return nil
-	})
+	during(s.loop.Survey)
 	if s.admin != nil {
-		g.Go(func() error {
-			s.sampler.run(ctx, s.loop.Current)
-			return nil
-		})
+		during(func(ctx context.Context) { s.sampler.run(ctx, s.loop.Current) })
 	}
-	g.Go(func() error {
-		s.keepTrace(ctx)
-		return nil
-	})
-	g.Go(func() error {
-		s.followPressure(ctx)
-		return nil
-	})
-	g.Go(func() error { return s.upstream.Run(ctx) })
-	g.Go(func() error { return s.names.Run(ctx) })
-	g.Go(func() error { return s.cluster.Run(ctx) })
+	during(s.recordings.roll)
+	during((&pressure{gate: s.gate, xds: s.services.xds, tell: s.opts.Pressure}).follow)
+	s.providers.follow(ctx, g.Go)
 	g.Go(func() error {
 		defer gone()
-		s.waitForProviders(ctx)
+		s.providers.wait(ctx)
 		return s.grpc.Serve(ctx)
 	})
 	if s.listeners.REST != nil {
 		g.Go(func() error {
-			s.waitForProviders(ctx)
-			return s.gate.ServePolls(unserved, s.listeners.REST, s.polls()) // those that poll learn what they drop no longer, too
+			s.providers.wait(ctx)
+			return s.gate.ServePolls(unserved, s.listeners.REST, s.services.polls()) // those that poll learn what they drop no longer, too
 		})
 	}
-	g.Go(func() error {
-		s.tellHealth(ctx)
-		return nil
-	})
+	during(func(ctx context.Context) { s.services.tellHealth(ctx, s.grpc.Names()) })
 	if s.admin != nil {
 		g.Go(func() error { return s.admin.Serve(unserved, s.gate.AdminListener(s.listeners.Admin)) })
 	}
 	s.gate.Follow(ctx, g.Go)
-	if s.opts.File != "" {
-		g.Go(func() error {
-			s.followHeld(ctx)
-			return nil
-		})
-		g.Go(func() error {
-			discovery.WatchFile(ctx, s.opts.File, discovery.WatchOptions{
-				Current: s.opts.Data, Refused: s.noteFile, Bell: &s.trigger, Logger: s.log, Registerer: s.metrics,
-			}, s.reload)
-			return nil
-		})
-	}
+	s.configuration.follow(ctx, s.metrics, g.Go)
 	return g.Wait()
 }
 
@@ -340,9 +171,29 @@ func (s *Server) Plan() *plan.Plan { return s.loop.Current() }
 // Health tells what checkers found, of one service or, for an empty name, of
 // all that have health checks.
 func (s *Server) Health(ctx context.Context, service string) ([]health.ServiceReport, error) {
-	found, err := s.loop.Health(ctx, service)
-	s.hds.AddMetadata(found)
-	return found, err
+	return s.operations.Health(ctx, service)
+}
+
+// Reserves tells how each service stands the loss of its worst zone, and when
+// that was so; zero before the first round.
+func (s *Server) Reserves() (at time.Time, services []plan.Reserve) { return s.loop.Reserves() }
+
+// Reload reads the configuration file and puts it in force; with a digest also
+// what is held of the change that has it, once. Errors wrap isobar.ErrStale
+// where the file is another one, and isobar.ErrInvalid where it is refused.
+func (s *Server) Reload(confirm string) (*admin.HeldConfiguration, error) {
+	return s.configuration.Reload(confirm)
+}
+
+// Record writes everything that is decided from now on, and from what, to w as
+// a trace, until ctx ends, a write fails, or the server stops. Where w does not
+// keep up, the recording fails, and nothing else waits.
+func (s *Server) Record(ctx context.Context, w io.Writer) error { return s.recordings.Record(ctx, w) }
+
+// Mark notes that something happens now, to be seen in the charts of the last day.
+func (s *Server) Mark(text string) {
+	now := time.Now()
+	s.sampler.mark(now, admin.SampleMark{At: now.UTC(), Text: text})
 }
 
 // Metrics returns everything that the server counts.

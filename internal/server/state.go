@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/admin"
-	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
@@ -21,6 +18,9 @@ const (
 	planKey   = "plan"
 	healthKey = "health"
 )
+
+// pageKey is where a page of the history is kept: pages take turns in a ring.
+func pageKey(number uint64) string { return fmt.Sprintf("history-%02d", number%plan.MaxPages) }
 
 // readable tells whether what the loop kept can be read. The loop would tell, too,
 // but not before clients have come, and it may have saved one part by then when it
@@ -49,6 +49,10 @@ type loopState struct {
 	revisions map[string]uint64 // as last written
 }
 
+func newLoopState(s store.Store) *loopState {
+	return &loopState{store: s, revisions: map[string]uint64{}}
+}
+
 // LoadPlan implements control.State.
 func (s *loopState) LoadPlan() (*plan.Saved, error) { return loadJSON[plan.Saved](s.store, planKey) }
 
@@ -62,6 +66,26 @@ func (s *loopState) LoadHealth() (*health.SavedKeeper, error) {
 
 // SaveHealth implements control.State.
 func (s *loopState) SaveHealth(saved health.SavedKeeper) error { return s.save(healthKey, saved) }
+
+// LoadHistory implements control.State. With an error, it gives the pages that
+// can be read.
+func (s *loopState) LoadHistory() ([]plan.Page, error) {
+	var out []plan.Page
+	var wrong error
+	for n := range uint64(plan.MaxPages) {
+		page, err := loadJSON[plan.Page](s.store, pageKey(n))
+		switch {
+		case err != nil:
+			wrong = errors.Join(wrong, err)
+		case page != nil && page.Number%plan.MaxPages == n:
+			out = append(out, *page)
+		}
+	}
+	return out, wrong
+}
+
+// SavePage implements control.State.
+func (s *loopState) SavePage(page plan.Page) error { return s.save(pageKey(page.Number), page) }
 
 // loadJSON reads a key; nil without error where nothing stands there.
 func loadJSON[T any](s store.Store, key string) (*T, error) {
@@ -116,33 +140,4 @@ func (s *loopState) revision(ctx context.Context, key string) (uint64, error) {
 		return 0, nil
 	}
 	return v.Revision, err
-}
-
-// checkers shows the loop what it needs of the health discovery service.
-type checkers struct {
-	*hds.Server
-}
-
-// Connected implements control.Checkers.
-func (c checkers) Connected(now time.Time) []health.Checker {
-	connected := c.Checkers(now)
-	out := make([]health.Checker, len(connected))
-	for i := range connected {
-		out[i] = connected[i].Checker
-	}
-	return out
-}
-
-// listCheckers shows the checkers to operators.
-func (s *Server) listCheckers() []admin.Checker {
-	connected := s.hds.Checkers(time.Now())
-	out := make([]admin.Checker, len(connected))
-	for i := range connected {
-		c := &connected[i]
-		out[i] = admin.Checker{
-			ID: c.ID, Locality: c.Locality, Agent: c.UserAgent, Peer: c.Address, Since: c.Since, APIVersion: c.APIVersion, Protocols: c.Protocols.String(),
-			Polling: c.Polling, Designated: c.Designated, LastReport: c.LastReport, Rejected: c.Rejected, Reason: c.LastReason,
-		}
-	}
-	return out
 }

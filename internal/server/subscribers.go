@@ -1,11 +1,13 @@
 package server
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/config/strict"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
@@ -20,6 +22,10 @@ const (
 	silentLeast     = 15 * time.Second
 )
 
+// maxNearest bounds for how many missing services the nearest names are searched,
+// in one answer.
+const maxNearest = 100
+
 // subscriberList remembers who subscribes to what for a while.
 type subscriberList struct {
 	mu   sync.Mutex
@@ -27,28 +33,28 @@ type subscriberList struct {
 	list []admin.ServiceClients
 }
 
-// subscribers lists the clients of each service, sorted by service and locality.
-func (s *Server) subscribers() []admin.ServiceClients {
-	s.clientsOf.mu.Lock()
-	defer s.clientsOf.mu.Unlock()
-	if now := time.Now(); s.clientsOf.at.IsZero() || now.Sub(s.clientsOf.at) >= subscribersFor {
-		s.clientsOf.at, s.clientsOf.list = now, s.findSubscribers(now)
+// Subscribers implements [admin.Fleet].
+func (c *clients) Subscribers() []admin.ServiceClients {
+	c.known.mu.Lock()
+	defer c.known.mu.Unlock()
+	if now := time.Now(); c.known.at.IsZero() || now.Sub(c.known.at) >= subscribersFor {
+		c.known.at, c.known.list = now, c.findSubscribers(now)
 	}
-	return s.clientsOf.list
+	return c.known.list
 }
 
 // findSubscribers looks at all clients and streams.
-func (s *Server) findSubscribers(now time.Time) []admin.ServiceClients {
+func (c *clients) findSubscribers(now time.Time) []admin.ServiceClients {
 	type key struct{ node, locality, peer string }
-	grace := max(silentLeast, silentIntervals*s.current.Load().ReportInterval)
+	grace := max(silentLeast, silentIntervals*c.settings.interval())
 	silent := map[key]bool{}
-	for _, c := range s.clients() {
-		if c.Streams > 0 && !c.Polls && now.Sub(c.ConnectedSince) > grace && (c.LRS == nil || c.LRS.LastReport.IsZero()) {
-			silent[key{c.ID, c.Locality, c.Peer}] = true
+	for _, x := range c.Clients() {
+		if x.Streams > 0 && !x.Polls && now.Sub(x.ConnectedSince) > grace && (x.LRS == nil || x.LRS.LastReport.IsZero()) {
+			silent[key{x.ID, x.Locality, x.Peer}] = true
 		}
 	}
 	names := map[isobar.Locality]string{}
-	found := s.xds.Subscribers(func(who xds.Subscriber) bool {
+	found := c.xds.Subscribers(func(who xds.Subscriber) bool {
 		if len(silent) == 0 {
 			return false
 		}
@@ -71,6 +77,58 @@ func (s *Server) findSubscribers(now time.Time) []admin.ServiceClients {
 }
 
 // silentOf lists the clients of a service that report no load.
-func (s *Server) silentOf(service string) []plan.SilentClients {
-	return admin.SilentOf(s.subscribers(), service)
+func (c *clients) silentOf(service string) []plan.SilentClients {
+	return admin.SilentOf(c.Subscribers(), service)
+}
+
+// nearest returns what finds the services whose names are nearest to one that
+// does not exist.
+func (c *clients) nearest() func(name string) []string {
+	found := map[string][]string{}
+	var names []string
+	return func(name string) []string {
+		near, known := found[name]
+		if known || len(found) >= maxNearest {
+			return near
+		}
+		if names == nil {
+			names = c.serviceNames()
+		}
+		near = strict.Nearest(name, names, 3)
+		found[name] = near
+		return near
+	}
+}
+
+// serviceNames lists the services of the plan in force.
+func (c *clients) serviceNames() []string {
+	if p := c.plan(); p != nil {
+		return p.ServiceNames()
+	}
+	return []string{}
+}
+
+// troubles names the services that clients ask for and that do not exist.
+func (c *clients) troubles() []admin.Attention {
+	nearest := c.nearest()
+	var out []admin.Attention
+	for _, m := range c.xds.Missing() {
+		lacking := admin.MissingService{Name: m.Name, Nearest: nearest(m.Name)}
+		out = append(out, admin.NewAttention(admin.ServiceUnknown, "%s (streams that ask for it: %d, one of node %q at %s)",
+			lacking.String(), m.Streams, m.Node, m.Peer).Of(m.Name).By(m.Node).See("isobar clients"))
+	}
+	return out
+}
+
+// lackedBy lists the services that a client asks for and that do not exist.
+func lackedBy(c *xds.Client, nearest func(string) []string) []admin.MissingService {
+	var out []admin.MissingService
+	for i := range c.Types {
+		for _, name := range c.Types[i].Missing {
+			if !slices.ContainsFunc(out, func(m admin.MissingService) bool { return m.Name == name }) {
+				out = append(out, admin.MissingService{Name: name, Nearest: nearest(name)})
+			}
+		}
+	}
+	return out
 }

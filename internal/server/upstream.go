@@ -33,8 +33,8 @@ const upstreamGrace = time.Minute
 
 // upstreamTroubles tells operators what is wrong with the other control plane
 // and what it lists.
-func (s *Server) upstreamTroubles() []admin.Attention {
-	up, ok := s.upstream.Status()
+func upstreamTroubles(upstream *xdsclient.Client) []admin.Attention {
+	up, ok := upstream.Status()
 	if !ok {
 		return nil
 	}

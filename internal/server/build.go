@@ -1,0 +1,289 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	grpchealth "google.golang.org/grpc/health"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/admission"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/config/strict"
+	"github.com/isobar-xds/isobar/internal/console"
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/discovery"
+	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/listen"
+	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/replay"
+	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/csds"
+	"github.com/isobar-xds/isobar/internal/xds/view"
+)
+
+// New builds a server from a valid configuration. Nothing is served before
+// Run; on an error the listeners are left to the caller.
+func New(cfg *config.Config, ls Listeners, opts Options) (*Server, error) {
+	if ls.XDS == nil {
+		return nil, errors.New("server: a listener for xDS is required")
+	}
+	return build(cfg, opts, func() (Listeners, error) { return ls, nil })
+}
+
+// Open is New with the listeners that the configuration names. They are opened
+// once the state directory is locked: a second server with the same
+// configuration is told of the first one, and not of its ports.
+func Open(ctx context.Context, cfg *config.Config, opts Options) (*Server, error) {
+	var opened Listeners
+	s, err := build(cfg, opts, func() (Listeners, error) {
+		var err error
+		opened, err = listen.All(ctx, &cfg.Fixed)
+		return opened, err
+	})
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	return s, nil
+}
+
+func build(cfg *config.Config, opts Options, listeners func() (Listeners, error)) (*Server, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Boot == nil {
+		opts.Boot = boot
+	}
+	s := &Server{settings: &settings{fixed: cfg.Fixed}, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(), sampler: newSampler()}
+	s.live.Store(&cfg.Live)
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics.MustRegister(&matrixCollector{current: s.currentPlan, listed: func() []string { return s.current().MetricsMatrix }})
+	if err := s.build(listeners); err != nil {
+		s.grpc.Close()
+		s.closeStore()
+		if s.archiver != nil {
+			_ = s.archiver.kept.Close() // nothing was written
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// build builds the parts in their order.
+func (s *Server) build(listeners func() (Listeners, error)) error {
+	s.identity = identity.NewMetrics(s.metrics)
+	gate, err := listen.Open(listen.Options{
+		Settings: &s.fixed, Policy: s.policy, IsProbe: admin.IsProbe,
+		KnownHost:     func(host string) bool { return admin.KnownHost(host, s.fixed.Admin.Hosts) },
+		MessageMemory: s.opts.MessageMemory, Trigger: &s.trigger, Identity: s.identity, Log: s.log, Registerer: s.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	s.gate = gate
+	if err := s.buildSources(); err != nil {
+		return err
+	}
+	err = readable(s.opts.Store)
+	if err != nil {
+		return err
+	}
+	if s.listeners, err = listeners(); err != nil {
+		return err
+	}
+	s.gate.Limit(&s.listeners)
+	s.buildServices()
+	if err := s.buildLoop(); err != nil {
+		return err
+	}
+	s.recordings = &recordings{loop: s.loop, version: s.opts.Version, rolling: s.rollingTrace()}
+	s.grpc = s.gate.NewServers(s.listeners, s.services, s.replicas.tracked())
+	return s.buildAdmin()
+}
+
+// buildSources opens the state and fills the registry from it and the file.
+func (s *Server) buildSources() error {
+	stateDir := ""
+	if s.opts.Store == nil {
+		files, err := store.Open(s.fixed.StateDir, store.Options{Logger: s.log, Registerer: s.metrics})
+		if err != nil {
+			return err
+		}
+		s.files, s.opts.Store, stateDir = files, files, s.fixed.StateDir
+	}
+	s.kept = newLoopState(s.opts.Store)
+	var err error
+	if s.registry, err = discovery.Open(context.Background(), discovery.Options{
+		Store: s.opts.Store, Validate: config.CheckCalls, Logger: s.log, Registerer: s.metrics, Shared: s.shared(),
+	}); err != nil {
+		return err
+	}
+	if s.providers, err = openProviders(&providerOptions{
+		registry: s.registry, kept: s.opts.Store, metrics: s.metrics, log: s.log, dial: s.opts.DialSource, dialDNS: s.opts.DialDNS,
+		mayWrite: func() bool { return s.replicas.writesStatuses() }, plan: s.currentPlan,
+	}); err != nil {
+		return err
+	}
+	s.configuration = &configuration{
+		settings: s.settings, path: s.opts.File, data: s.opts.Data, registry: s.registry, providers: s.providers, plan: s.currentPlan,
+		kept: s.kept, offers: s.openOffers(), trigger: &s.trigger, log: s.log,
+	}
+	if err := s.configuration.start(s.metrics); err != nil {
+		return err
+	}
+	tellOverrides(s.registry, s.log)
+	s.archiver = openArchive(stateDir, s.log, s.metrics)
+	return nil
+}
+
+// buildServices builds the stream layers.
+func (s *Server) buildServices() {
+	streams := xds.New(s.xdsOptions())
+	reporters := &reporters{settings: s.settings, xds: streams}
+	reports := lrs.New(lrs.Options{
+		ManagementCluster: config.ReservedName,
+		Interval:          s.interval,
+		Services:          func() []string { return serviceNames(s.registry) }, EndpointGranularity: s.fixed.XDS.EndpointLoad, MaxStreams: s.fixed.XDS.MaxStreams,
+		Admit: s.gate.Admits(identity.RoleClient), MayReport: reporters.may, Place: s.providers.place, Account: listen.ReportingAccount,
+		Log: s.log, Registerer: s.metrics,
+	})
+	checkers := hds.New(hds.Options{
+		Interval: s.interval,
+		Admit:    s.gate.Admits(identity.RoleChecker),
+		Place:    s.providers.place,
+		Account:  listen.AnonymousAccount,
+		Identity: listen.ProvenIdentity,
+
+		EnvoyEndpoints: s.fixed.XDS.EnvoyEndpoints,
+		Log:            s.log, Registerer: s.metrics,
+	})
+	s.services = &services{settings: s.settings, xds: streams, lrs: reports, hds: checkers, csds: csds.New(streams), health: grpchealth.NewServer()}
+	s.clients = &clients{settings: s.settings, xds: streams, lrs: reports, plan: s.currentPlan}
+}
+
+func (s *Server) xdsOptions() xds.Options {
+	o := xds.Options{
+		Log: s.log, Registerer: s.metrics, MaxStreams: s.fixed.XDS.MaxStreams, NameMemory: s.fixed.XDS.Limits().NameMegabytes << 20,
+		Is2017: s.is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount, Place: s.providers.place,
+	}
+	if s.fixed.Replicas != nil {
+		o.HoldRemovals = true
+		o.Await = func(ctx context.Context, peer, version string) error {
+			return s.replicas.clients.await(ctx, peer, version)
+		}
+		o.Returns = func() error { return s.replicas.clients.returns() }
+	}
+	return o
+}
+
+// buildLoop builds the loop between the stream layers.
+func (s *Server) buildLoop() error {
+	if err := s.openReplicas(); err != nil {
+		return err
+	}
+	builder := view.NewBuilder(view.Options{Registerer: s.metrics, Refused: s.refused})
+	options := control.Options{
+		Timing: func() control.Timing {
+			c := s.current()
+			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval, Degradation: Degradation(&c.Degradation)}
+		},
+		SurveyEvery: func() time.Duration { return s.current().N1Interval },
+		Topology:    s.registry, Checkers: checkers{s.services.hds}, Reports: s.services.lrs, Clients: s.services.xds, State: newLoopState(s.opts.Store),
+		Outdated: s.providers.outdated,
+		Views:    func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
+		Changed:  s.archiver.add,
+		Silent:   s.clients.silentOf, Boot: s.opts.Boot,
+		Log: s.log, Registerer: s.metrics,
+	}
+	s.replicas.joinLoop(&options)
+	loop, err := control.New(options)
+	if err != nil {
+		return err
+	}
+	s.loop, s.operations = loop, operations{loop, s.services.hds}
+	s.services.loop = loop
+	s.configuration.loop, s.configuration.services = loop, s.services
+	s.replicas.useLoop(loop)
+	return nil
+}
+
+// refused logs a resource that is not valid, and so is not sent.
+func (s *Server) refused(r view.Refusal) {
+	s.log.Error("a resource was not sent; clients keep the last good one", "type", r.Type, "service", r.Service, "source", r.Source.String(), "error", r.Err)
+}
+
+// rollingTrace prepares the rolling trace; nil where none is configured.
+func (s *Server) rollingTrace() *replay.Roller {
+	t := s.fixed.Trace
+	if t == nil {
+		return nil
+	}
+	return replay.NewRoller(replay.RollOptions{
+		Directory: t.Directory, Keep: t.Keep, MaxBytes: t.MaxBytes,
+		Version: s.opts.Version, Open: s.opts.CreateTrace, Logger: s.log, Registerer: s.metrics,
+	})
+}
+
+func (s *Server) buildAdmin() error {
+	if s.listeners.Admin == nil {
+		return nil
+	}
+	page, err := s.console()
+	if err != nil {
+		return err
+	}
+	a, err := admin.New(admin.Options{
+		Console: page, BasePath: s.fixed.Admin.BasePath,
+		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.operations, Operator: s.operations,
+		Fleet: s.clients, HealthChecks: s.operations, Configuration: s.configuration, Providers: s.providers,
+		Recorder: s.recordings, Charts: charts{s.sampler, s.replicas},
+		Process: &process{
+			settings: s.settings, gate: s.gate, services: s.services, loop: s.loop, configuration: s.configuration, providers: s.providers,
+			clients: s.clients, recordings: s.recordings, archiver: s.archiver, replicas: s.replicas,
+		},
+		Identities: s.gate, Replicas: s.replicas.operated(),
+		Archive: s.archiver.kept, Polls: s.gate.HTTP(s.services.hds.Handler()), Nearest: strict.Nearest,
+		Writable: s.fixed.Admin.Writable, Hosts: s.fixed.Admin.Hosts,
+		Token: s.gate.TokenCheck(), TokenForAll: s.fixed.Admin.TokenForAll,
+		Accepting: admission.TellYielding,
+		Gatherer:  s.metrics, Registerer: s.metrics, Logger: s.log,
+	})
+	s.admin = a
+	return err
+}
+
+// console returns the web console; nil where the configuration or the command line
+// leaves it out.
+func (s *Server) console() (http.Handler, error) {
+	if !s.fixed.Admin.Console || s.opts.NoConsole {
+		return nil, nil //nolint:nilnil // admin takes nil for none
+	}
+	return console.Handler()
+}
+
+// currentPlan is the plan in force; nil while the loop is not built.
+func (s *Server) currentPlan() *plan.Plan {
+	if s.loop == nil {
+		return nil
+	}
+	return s.loop.Current()
+}
+
+// serviceNames lists the services that clients may report on.
+func serviceNames(registry *discovery.Registry) []string {
+	topology, _ := registry.State()
+	out := make([]string, len(topology.Services))
+	for i := range topology.Services {
+		out[i] = topology.Services[i].Name
+	}
+	return out
+}

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/replica"
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+// member is this server as one replica of its group: which role it has, and which plan of
+// the group it has.
+type member struct {
+	*replica.Replica
+
+	name string // its own
+}
+
+// opened is a plan of another replica, with what operators wrote.
+type opened struct {
+	*plan.Opened
+
+	operators written // without the services of the API, which the plan has
+	digest    string  // of the configuration in force; empty in plans of earlier programs
+}
+
+// leads reports whether this replica makes plans.
+func (m *member) leads() bool {
+	role, _ := m.Role()
+	return role == group.Leading || role == group.Caretaker
+}
+
+// leading returns an error unless this replica leads.
+func (m *member) leading() error {
+	if role, _ := m.Role(); role != group.Leading {
+		return group.ErrNotLeading
+	}
+	return nil
+}
+
+// explained tells operators which replica decides.
+func (m *member) explained(err error) error {
+	if !errors.Is(err, group.ErrNotLeading) {
+		return err
+	}
+	if leader := m.Status().Leader; leader != "" && leader != m.name {
+		return fmt.Errorf("%w: replica %s leads the group; ask it", control.ErrFollower, leader)
+	}
+	return fmt.Errorf("%w: no replica leads the group at the moment", control.ErrFollower)
+}
+
+// received returns the plan that this replica serves, with the epoch of its claim; nil where
+// there is none, and for a plan of this replica itself.
+func (m *member) received() (o *opened, epoch uint64) {
+	served, ok := m.Served()
+	if !ok {
+		return nil, 0
+	}
+	o, _ = served.Opened.(*opened)
+	return o, served.Claim.Epoch
+}
+
+// base returns the newest plan of the group, which a new leader goes on from; nil where
+// there is none.
+func (m *member) base() *opened {
+	if base, ok := m.Base(); ok {
+		o, _ := base.Opened.(*opened)
+		return o
+	}
+	return nil
+}

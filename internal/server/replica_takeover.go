@@ -1,0 +1,177 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/isobar-xds/isobar/internal/discovery"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/replica/engine"
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+// assume takes over what the group has in force, for the loop of a new leader.
+func (c *groupConfiguration) assume() (*plan.Opened, plan.Pauses, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	role, epoch := c.member.Role()
+	if role != group.Leading {
+		return nil, nil, group.ErrNotLeading
+	}
+	base := c.member.base()
+	paused, err := c.recall(context.Background(), base)
+	if err != nil {
+		if errors.Is(err, group.ErrNewerFormat) {
+			c.member.Alarm("this program can't read what operators wrote, so another replica has to lead: " + err.Error())
+			_, _ = c.member.StepDown(c.member.name) // it leads
+		}
+		return nil, nil, fmt.Errorf("what operators wrote: %w", err)
+	}
+	c.assumed, c.alone = epoch, 0
+	if base == nil {
+		return nil, paused, nil
+	}
+	return base.Opened, paused, nil
+}
+
+// recall reads what operators wrote from the engine, and puts it in force. base is the
+// plan that a new leader goes on from; a leader that goes on passes nil. r.configuring
+// is held.
+func (c *groupConfiguration) recall(ctx context.Context, base *opened) (plan.Pauses, error) {
+	kept, pauses := c.operated.begin()
+	w, err := c.member.ReadOperators(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var file *discovery.Configured // nil: that of now stays
+	newer := written{Sequence: kept}
+	if c.assumed == 0 || base != nil { // a new leader knows what the plan says
+		if file, newer, err = c.inherited(base); err != nil {
+			return nil, err
+		}
+	} else if newer.Entries, err = c.registry.Entries(); err != nil {
+		return nil, err
+	} else {
+		maps.Copy(newer.Entries, pauses)
+	}
+	if w, err = c.restore(ctx, w, newer); err != nil {
+		return nil, err
+	}
+	entries, err := discovery.DecodeShared(w.Entries)
+	if err != nil {
+		return nil, err
+	}
+	paused, own, err := pausesOf(w.Entries)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.registry.Follow(entries, file); err != nil {
+		return nil, err
+	}
+	if file != nil {
+		if err := c.providing.begin(c.inForce != nil); err != nil { // what the plan has stays in force
+			c.member.Alarm("what the providers of this replica list is not in force: " + err.Error())
+		}
+	}
+	c.followed = followed{}
+	c.operated.recalled(w.Sequence, own)
+	return paused, nil
+}
+
+// inherited returns the configuration of a new leader, and what the group's plans say
+// that operators wrote. Where the group has no plan, that is the state of the single
+// server that this replica was. c.mu is held.
+func (c *groupConfiguration) inherited(base *opened) (*discovery.Configured, written, error) {
+	if base == nil || base.operators.Sequence == 0 {
+		entries, err := c.registry.Entries()
+		if err != nil {
+			return nil, written{}, err
+		}
+		paused := plan.Pauses(nil)
+		if base != nil {
+			paused = base.Saved.Paused
+		} else if single, err := c.kept.LoadPlan(); err != nil {
+			return nil, written{}, err
+		} else if single != nil {
+			paused = single.Paused
+		}
+		pauses, err := pauseEntries(paused)
+		if err != nil {
+			return nil, written{}, err
+		}
+		maps.Copy(entries, pauses)
+		return c.chosen(base), written{Entries: entries}, nil
+	}
+	_, api := base.configured()
+	entries, err := discovery.ServiceEntries(api)
+	if err != nil {
+		return nil, written{}, err
+	}
+	paused, err := pauseEntries(base.Saved.Paused)
+	if err != nil {
+		return nil, written{}, err
+	}
+	maps.Copy(entries, paused)
+	maps.Copy(entries, base.operators.Entries)
+	return c.chosen(base), written{Sequence: base.operators.Sequence, Entries: entries}, nil
+}
+
+// chosen is the configuration that a new leader begins with: its own file's where the
+// group agrees or the plan was made with the same, else that of the plan. What providers
+// list is the plan's; see [providing.lead]. c.mu is held.
+func (c *groupConfiguration) chosen(base *opened) *discovery.Configured {
+	own := c.offers.own()
+	if base == nil {
+		c.inForce = own
+		c.digestInForce.Store(&own.digest)
+		return &own.Configured
+	}
+	file, _ := base.configured()
+	if c.inForce = nil; c.accepts() || base.digest == own.digest {
+		c.inForce = own
+		file.Services, file.Network = own.Services, own.Network
+	}
+	c.digestInForce.Store(new(base.digest))
+	if c.inForce != nil {
+		c.digestInForce.Store(&own.digest)
+	}
+	return &file
+}
+
+// restore returns what operators wrote. An engine that has less than the group saw, as
+// after a restore from a backup, gets it again, and so does one that has nothing yet.
+func (c *groupConfiguration) restore(ctx context.Context, w, newer written) (written, error) {
+	if w.Sequence > 0 && w.Sequence >= newer.Sequence {
+		return w, nil
+	}
+	changes := difference(w.Entries, newer.Entries)
+	next := max(w.Sequence, newer.Sequence) + 1
+	if err := c.member.WriteOperators(ctx, w.Sequence, next, changes); err != nil {
+		return w, err
+	}
+	switch {
+	case w.Sequence > 0 || newer.Sequence > 0:
+		c.member.Alarm(fmt.Sprintf("the election engine had lost writes of operators, as after a restore from a backup; %d entries are written again: %s",
+			len(changes), listed(changes)))
+	case len(changes) > 0:
+		c.log.Info("moved this server's admin API services, health marks and pauses to its group", "entries", len(changes))
+	}
+	return written{Sequence: next, Entries: newer.Entries}, nil
+}
+
+// maxListed bounds the entries that an alarm names.
+const maxListed = 20
+
+func listed(changes []engine.Change) string {
+	var names []string
+	for i := range changes[:min(len(changes), maxListed)] {
+		names = append(names, changes[i].Key)
+	}
+	if len(changes) > maxListed {
+		names = append(names, fmt.Sprintf("and %d more", len(changes)-maxListed))
+	}
+	return strings.Join(names, ", ")
+}
