@@ -82,7 +82,7 @@ faults: ## play every fault of a group of replicas COUNT times (1, about 4 minut
 	else echo "no commit $(BEFORE) here: without an earlier version"; fi && \
 	cd test/replicas && $(GO) test -count 1 -timeout 48h -v -run '^TestFaults$$' -faults.full -faults.write -faults.count $(COUNT) -faults.run '$(FAULTS)' -faults.older "$$older" .
 
-interop-all: ## test-interop with every client in every behaviour, all versions and sizes, and write docs/reference/compatibility.md
+interop-all: ## test-interop with every client in every behaviour, all versions and sizes, and write docs/reference/compatibility.md (22 minutes)
 	cd test/interop && ISOBAR_INTEROP_ALL=1 $(GO) test -count 1 -timeout 2h -parallel 4 ./... -update
 
 # The API server, the controllers and etcd come from the Go proxy, pinned by the module

@@ -103,7 +103,8 @@ func TestSidecar(t *testing.T) {
 	c, k := newZones(t)
 	k.programs = newPrograms(t)
 	c.deploy("shop", "checkout", 3)
-	eventually(t, time.Minute, "a Pod in each zone", func() bool { ready, _ := k.addresses(); return len(ready) == 3 })
+	listed := c.watchSlices("shop", "checkout") // behind the Pods while the controller's cache is out of date
+	eventually(t, time.Minute, "an endpoint in each zone", func() bool { return len(listed.last()) == 3 })
 	pods := c.bound("examples/kubernetes/envoy-sidecar.yaml", "web")
 	s, client := c.serveTLS(identitytest.Leaf{DNS: []string{"isobar.isobar.svc"}}, "defaults: {mode: observe, protocol: grpc}\ntick: 1s\nreport_interval: 1s\n")
 	host, port, err := net.SplitHostPort(s.XDSAddress())
