@@ -19,8 +19,8 @@ func (t *Table) book(s *stream, r *Report) {
 		s.paced(gap, t.interval)
 	}
 	s.arrived = later(r.Arrived, from)
-	if t.firstReport.IsZero() {
-		t.firstReport = s.arrived
+	if t.arrivals.firstReport.IsZero() {
+		t.arrivals.firstReport = s.arrived
 	}
 	order := serviceOrder(r.Services)
 	for i := 0; i < len(order); {

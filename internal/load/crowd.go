@@ -2,7 +2,6 @@ package load
 
 import (
 	"slices"
-	"time"
 )
 
 // Where clients have many addresses, an address from which many of them come without a
@@ -25,31 +24,37 @@ type account struct {
 	crowded bool
 }
 
-// countAccounts relates streams to their accounts.
-func (t *Table) countAccounts() {
-	clear(t.accounts)
-	t.mayCrowd = false
-	for _, s := range t.streams {
+// accounts are those of all streams.
+type accounts struct {
+	all      map[string]*account
+	mayCrowd bool // one of them may be a crowd
+}
+
+// count relates streams to their accounts.
+func (c *accounts) count(streams []*stream) {
+	clear(c.all)
+	c.mayCrowd = false
+	for _, s := range streams {
 		if s.account == "" {
 			s.by = nil
 			continue
 		}
-		a := t.accounts[s.account]
+		a := c.all[s.account]
 		if a == nil {
 			a = &account{address: !s.identified}
-			t.accounts[s.account] = a
+			c.all[s.account] = a
 		}
 		a.streams++
 		s.by = a
-		t.mayCrowd = t.mayCrowd || a.address && a.streams > crowdClients
+		c.mayCrowd = c.mayCrowd || a.address && a.streams > crowdClients
 	}
-	t.mayCrowd = t.mayCrowd && len(t.accounts) >= crowdAccounts
+	c.mayCrowd = c.mayCrowd && len(c.all) >= crowdAccounts
 }
 
 // findCrowds finds the crowds among the clients of a service.
-func (t *Table) findCrowds(svc *service) {
+func (c *accounts) findCrowds(svc *service) {
 	svc.crowds = false
-	if !t.mayCrowd {
+	if !c.mayCrowd {
 		return
 	}
 	all, accounts := 0, 0
@@ -81,18 +86,18 @@ func (t *Table) findCrowds(svc *service) {
 
 // boundGrowth bounds what clients of crowds and those without a long history count for,
 // as of now. Newcomers and strangers are bounded already.
-func (t *Table) boundGrowth(svc *service, now time.Time) {
+func (c *comparison) boundGrowth() {
 	bound := func(f *flow) bool {
-		return f.busy > 0 && !f.stranger && (f.junior(now, t.interval) || f.ofCrowd() && !f.newcomer(now, t.interval))
+		return f.busy > 0 && !f.stranger && (f.junior(c.now, c.interval) || f.ofCrowd() && !f.newcomer(c.now, c.interval))
 	}
-	if !slices.ContainsFunc(svc.sources, func(src *source) bool { return slices.ContainsFunc(src.flows, bound) }) {
+	if !slices.ContainsFunc(c.service.sources, func(src *source) bool { return slices.ContainsFunc(src.flows, bound) }) {
 		return
 	}
-	usual := t.usualOf(svc, now)
+	usual := c.usual()
 	if !usual.known {
 		return
 	}
-	for _, src := range svc.sources {
+	for _, src := range c.service.sources {
 		most := alikeness * usual.of(src)
 		for _, f := range src.flows {
 			rate := f.window.rate()
@@ -100,7 +105,7 @@ func (t *Table) boundGrowth(svc *service, now time.Time) {
 				continue
 			}
 			if allowed := max(most, alikeness*usual.surge*f.proof); rate > allowed {
-				f.weight, f.exceeded = min(f.weight, allowed/rate), now
+				f.weight, f.exceeded = min(f.weight, allowed/rate), c.now
 			}
 		}
 	}

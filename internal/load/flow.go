@@ -373,3 +373,24 @@ func (f *flow) newcomer(now time.Time, interval time.Duration) bool {
 func (f *flow) junior(now time.Time, interval time.Duration) bool {
 	return f.compared && !f.newcomer(now, interval) && now.Sub(later(f.began, f.exceeded)) < scale(interval, seniority)
 }
+
+// counting is how far a flow counts now, 0 to 1.
+func (f *flow) counting(now time.Time, interval time.Duration) float64 {
+	trust, _ := f.trust(now, interval)
+	return trust * f.weight
+}
+
+// counted is how much of a flow counts now, requests/s.
+func (f *flow) counted(now time.Time, interval time.Duration) float64 {
+	return f.counting(now, interval) * f.window.rate()
+}
+
+// idle removes a flow that no longer counts, and tells so.
+func (f *flow) idle(now time.Time, interval time.Duration) bool {
+	trust, _ := f.trust(now, interval)
+	if trust > 0 {
+		return false
+	}
+	f.source.remove(f)
+	return true
+}

@@ -71,12 +71,20 @@ type peers struct {
 	doubted int
 }
 
-// compare holds the nodes of a service against each other.
-func (t *Table) compare(svc *service, now time.Time) (p peers) {
+// comparison compares the clients of a service with each other, at one time, and bounds
+// what each of them counts for.
+type comparison struct {
+	service  *service
+	now      time.Time
+	interval time.Duration
+}
+
+// peers holds the nodes of a service against each other.
+func (c *comparison) peers() (p peers) {
 	var rates, growths []float64
-	for _, src := range svc.sources {
+	for _, src := range c.service.sources {
 		for _, f := range src.flows {
-			if trust, _ := f.trust(now, t.interval); trust <= 0 {
+			if trust, _ := f.trust(c.now, c.interval); trust <= 0 {
 				continue
 			}
 			rate := f.window.rate()
@@ -109,23 +117,22 @@ func median(v []float64) float64 {
 // known reports whether the mean is worth something.
 func (f *flow) known() bool { return f.met >= guardWindows && f.mean >= negligible }
 
-// compareClients bounds what the clients of a service count for by what the others are
-// like.
-func (t *Table) compareClients(svc *service, now time.Time) {
-	t.findCrowds(svc)
-	t.vouch(svc, now)
-	t.boundGrowth(svc, now)
+// bound bounds what the clients count for by what the others are like.
+func (c *comparison) bound(of *accounts) {
+	of.findCrowds(c.service)
+	c.boundNewcomers()
+	c.vouch()
+	c.boundGrowth()
 }
 
 // vouch lets the nodes of a service speak for each other: when traffic comes
 // back after a quiet night all of them jump at once. And it doubts nodes that
 // have no past by what the others are like.
-func (t *Table) vouch(svc *service, now time.Time) {
-	t.newcomers(svc, now)
-	if len(svc.sources) == 0 || !svc.questionable() {
+func (c *comparison) vouch() {
+	if len(c.service.sources) == 0 || !c.service.questionable() {
 		return
 	}
-	p := t.compare(svc, now)
+	p := c.peers()
 	if len(p.flows) < guardNodes {
 		return
 	}

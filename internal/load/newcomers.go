@@ -2,9 +2,7 @@ package load
 
 import (
 	"cmp"
-	"math"
 	"slices"
-	"time"
 )
 
 // Newcomers are flows without a history. Where others have one, a newcomer
@@ -22,13 +20,14 @@ const (
 	replacedTimes = 12.0 // time constant with which what known clients sent is forgotten, intervals
 )
 
-// newcomers bounds what newcomers of a service count for, as of now. Calling it again
+// boundNewcomers bounds what newcomers of the service count for. Calling it again
 // at the same time changes nothing.
-func (t *Table) newcomers(svc *service, now time.Time) {
+func (c *comparison) boundNewcomers() {
+	svc := c.service
 	var claims []claim
 	for _, src := range svc.sources {
 		for _, f := range src.flows {
-			if f.busy > 0 && (f.stranger || f.newcomer(now, t.interval)) {
+			if f.busy > 0 && (f.stranger || f.newcomer(c.now, c.interval)) {
 				f.weight = 1
 				claims = append(claims, claim{flow: f, rate: f.window.rate()})
 			}
@@ -37,7 +36,7 @@ func (t *Table) newcomers(svc *service, now time.Time) {
 	if len(claims) == 0 {
 		return
 	}
-	usual := t.usualOf(svc, now)
+	usual := c.usual()
 	if !usual.known {
 		return
 	}
@@ -46,20 +45,20 @@ func (t *Table) newcomers(svc *service, now time.Time) {
 		size = known
 	}
 	for i := range claims {
-		c := &claims[i]
-		c.like = alikeness * usual.of(c.flow.source)
-		c.most = max(c.like, fair*size)
-		if c.flow.stranger {
-			c.most = max(c.most, min(c.flow.limit, c.flow.mean*usual.growth))
+		x := &claims[i]
+		x.like = alikeness * usual.of(x.flow.source)
+		x.most = max(x.like, fair*size)
+		if x.flow.stranger {
+			x.most = max(x.most, min(x.flow.limit, x.flow.mean*usual.growth))
 		}
-		c.counts = min(c.rate, c.most)
+		x.counts = min(x.rate, x.most)
 	}
 	boundAccounts(claims)
 	boundUnlike(claims, afew*size)
 	for _, src := range svc.sources {
-		t.replace(src, claims, now)
+		c.replace(src, claims)
 	}
-	t.admit(svc, claims, now)
+	c.admit(claims)
 	for i := range claims {
 		claims[i].settle()
 	}
@@ -95,29 +94,29 @@ func (c *claim) settle() {
 	}
 }
 
-// usualOf compares clients with a long history, where these have proven enough of the
+// usual compares clients with a long history, where these have proven enough of the
 // demand, else all with a history. Where only demand is remembered, as after a restart or
 // when all clients are replaced at once, it compares all.
-func (t *Table) usualOf(svc *service, now time.Time) usual {
-	known := func(f *flow) bool { return !f.newcomer(now, t.interval) }
+func (c *comparison) usual() usual {
+	known := func(f *flow) bool { return !f.newcomer(c.now, c.interval) }
 	var u usual
-	if juniors := t.proofOf(svc, func(f *flow) bool { return f.junior(now, t.interval) }); juniors > 0 {
-		u = t.medians(svc, now, func(f *flow) bool { return known(f) && !f.junior(now, t.interval) })
-		all := t.proofOf(svc, known)
+	if juniors := c.proofOf(func(f *flow) bool { return f.junior(c.now, c.interval) }); juniors > 0 {
+		u = c.medians(func(f *flow) bool { return known(f) && !f.junior(c.now, c.interval) })
+		all := c.proofOf(known)
 		u.known = u.known && all-juniors >= enoughSeniors*all
 	}
 	if !u.known {
-		u = t.medians(svc, now, known)
+		u = c.medians(known)
 	}
-	if !u.known && svc.standing() >= negligible {
-		u = t.medians(svc, now, func(*flow) bool { return true })
+	if !u.known && c.service.standing() >= negligible {
+		u = c.medians(func(*flow) bool { return true })
 	}
 	return u
 }
 
-// proofOf is what flows of a service have proven, requests/s.
-func (t *Table) proofOf(svc *service, which func(*flow) bool) (sum float64) {
-	for _, src := range svc.sources {
+// proofOf is what flows of the service have proven, requests/s.
+func (c *comparison) proofOf(which func(*flow) bool) (sum float64) {
+	for _, src := range c.service.sources {
 		for _, f := range src.flows {
 			if f.busy > 0 && !f.stranger && !f.ofCrowd() && which(f) {
 				sum += f.proof
@@ -144,17 +143,17 @@ func (u *usual) of(src *source) float64 {
 	return u.everywhere
 }
 
-func (t *Table) medians(svc *service, now time.Time, which func(*flow) bool) usual {
+func (c *comparison) medians(which func(*flow) bool) usual {
 	u := usual{sources: map[*source]float64{}}
 	var rates, growths []float64
 	var surges []growth
-	for _, src := range svc.sources {
+	for _, src := range c.service.sources {
 		first := len(rates)
 		for _, f := range src.flows {
 			if f.busy == 0 || f.stranger || f.ofCrowd() || !which(f) {
 				continue
 			}
-			if trust, _ := f.trust(now, t.interval); trust <= 0 {
+			if trust, _ := f.trust(c.now, c.interval); trust <= 0 {
 				continue
 			}
 			rates = append(rates, f.window.rate())
@@ -230,41 +229,22 @@ func boundUnlike(claims []claim, most float64) {
 
 // replace grants newcomers of a source what its known clients no longer send. Those that
 // claim least come first, so that one that claims much gets what others leave.
-func (t *Table) replace(src *source, claims []claim, now time.Time) {
+func (c *comparison) replace(src *source, claims []claim) {
 	left := max(src.standing, src.saved)
 	for _, f := range src.flows {
-		if !f.stranger && !f.newcomer(now, t.interval) {
-			left -= t.rateOf(f, now)
+		if !f.stranger && !f.newcomer(c.now, c.interval) {
+			left -= f.counted(c.now, c.interval)
 		}
 	}
 	var mine []*claim
 	for i := range claims {
-		if c := &claims[i]; c.flow.source == src {
-			mine = append(mine, c)
+		if x := &claims[i]; x.flow.source == src {
+			mine = append(mine, x)
 		}
 	}
 	slices.SortStableFunc(mine, func(a, b *claim) int { return cmp.Compare(a.rate, b.rate) })
-	for i, c := range mine {
-		c.granted = min(c.rate, max(0, left)/float64(len(mine)-i))
-		left -= c.granted
+	for i, x := range mine {
+		x.granted = min(x.rate, max(0, left)/float64(len(mine)-i))
+		left -= x.granted
 	}
-}
-
-// rateOf is how much of a flow counts now, requests/s.
-func (t *Table) rateOf(f *flow, now time.Time) float64 {
-	trust, _ := f.trust(now, t.interval)
-	return trust * f.weight * f.window.rate()
-}
-
-// stand follows what the known clients of a source send. What they leave is kept for
-// who comes in their place, for as long as somebody does.
-func (t *Table) stand(src *source, raw float64, now time.Time, wall time.Duration) {
-	known := 0.0
-	for _, f := range src.flows {
-		if !f.newcomer(now, t.interval) {
-			known += t.rateOf(f, now)
-		}
-	}
-	left := src.standing * math.Exp(-wall.Seconds()/(replacedTimes*t.interval.Seconds()))
-	src.standing = max(known, left, min(src.standing, raw), src.saved)
 }

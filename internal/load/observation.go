@@ -126,16 +126,27 @@ func compareLocalities(a, b *isobar.Locality) int {
 	return s.compare(b)
 }
 
+// observer works out what requests experience.
+type observer struct {
+	network *isobar.Network
+	// Of the snapshot that is taken.
+	now      time.Time
+	interval time.Duration
+
+	views  views     // memory
+	ratios []float64 // the same
+}
+
 // observe works out what requests to a service experience. It reads the windows
 // of all flows that count.
-func (t *Table) observe(svc *service, now time.Time) (out []Observation, left []LeftOut) {
+func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 	out = make([]Observation, 0, svc.observed)
 	for _, src := range svc.sources {
-		t.views.reset()
-		t.tally(src, now)
+		o.views.reset()
+		o.tally(src)
 		for _, f := range src.flows {
-			if weight := t.counts(f, now); weight > 0 {
-				out = t.addFlow(out, f, weight, now)
+			if weight := f.counting(o.now, o.interval); weight > 0 {
+				out = o.addFlow(out, f, weight)
 				if f.gauge.left != "" && len(left) < mostLeftOut {
 					left = append(left, LeftOut{Source: src.locality, Node: f.stream.node.ID, Reason: f.gauge.left})
 				}
@@ -151,26 +162,20 @@ func (t *Table) observe(svc *service, now time.Time) (out []Observation, left []
 	return out, left
 }
 
-// counts is how far a flow counts, 0 to 1.
-func (t *Table) counts(f *flow, now time.Time) float64 {
-	trust, _ := f.trust(now, t.interval)
-	return trust * f.weight
-}
-
 // judgeGauges decides which clients are left out, and finds the usual number of requests
 // in progress per request/s.
-func (t *Table) judgeGauges(svc *service, now time.Time) {
-	all := t.ratios[:0]
+func (o *observer) judgeGauges(svc *service) {
+	all := o.ratios[:0]
 	for _, src := range svc.sources {
 		for _, f := range src.flows {
-			f.sample(now)
+			f.sample(o.now)
 			if f.gauge.rate > 0 && f.gauge.held > 0 {
 				all = append(all, f.gauge.held/f.gauge.rate)
 			}
 		}
 	}
 	service := median(all)
-	t.ratios = all
+	o.ratios = all
 	var own []float64
 	for _, src := range svc.sources {
 		own = own[:0]
@@ -240,19 +245,19 @@ func (s *service) boundByGauges() (misled float64) {
 }
 
 // tally sums the newest windows of a source by locality.
-func (t *Table) tally(src *source, now time.Time) {
+func (o *observer) tally(src *source) {
 	for _, f := range src.flows {
-		weight := t.counts(f, now)
+		weight := f.counting(o.now, o.interval)
 		if weight <= 0 {
 			continue
 		}
-		t.views.next = 0
-		sampled := f.gauge.left == "" && f.sample(now)
+		o.views.next = 0
+		sampled := f.gauge.left == "" && f.sample(o.now)
 		for i := range f.window.sites {
 			s := &f.window.sites[i]
-			v := t.views.find(s.locality)
+			v := o.views.find(s.locality)
 			if v.delay < 0 {
-				ms, assumed := t.network.Latency(src.locality, s.where())
+				ms, assumed := o.network.Latency(src.locality, s.where())
 				v.delay, v.assumed = ms/1000, assumed
 			}
 			v.all += s.issued * weight
@@ -266,26 +271,26 @@ func (t *Table) tally(src *source, now time.Time) {
 }
 
 // addFlow adds the newest window of one flow to the observations.
-func (t *Table) addFlow(out []Observation, f *flow, weight float64, now time.Time) []Observation {
-	t.views.next = 0
-	sampled := f.gauge.left == "" && f.sample(now)
+func (o *observer) addFlow(out []Observation, f *flow, weight float64) []Observation {
+	o.views.next = 0
+	sampled := f.gauge.left == "" && f.sample(o.now)
 	for i := range f.window.sites {
 		s := &f.window.sites[i]
-		v := t.views.find(s.locality)
-		var o *Observation
-		if out, o = observationOf(out, i, s); o == nil {
+		v := o.views.find(s.locality)
+		var x *Observation
+		if out, x = observationOf(out, i, s); x == nil {
 			continue
 		}
 		part := weight
 		if f.gauge.left == LeftOutDisagree {
 			part = v.bounded(s.issued*weight) / max(negligible, s.issued)
 		}
-		o.Rate += s.issued * part
-		o.Goodput += s.succeeded * part
-		o.Errors += s.errors * part
-		o.Abandoned += s.abandoned * part
+		x.Rate += s.issued * part
+		x.Goodput += s.succeeded * part
+		x.Errors += s.errors * part
+		x.Abandoned += s.abandoned * part
 		if sampled && !v.assumed {
-			o.sample(v, s.issued*weight, s.inProgress*weight)
+			x.sample(v, s.issued*weight, s.inProgress*weight)
 		}
 	}
 	return out

@@ -33,26 +33,25 @@ func (f *flow) learnProof() {
 	}
 }
 
-// others compares the clients of a service at a snapshot, once somebody asks.
+// others are what the clients of a service are like at a snapshot, once somebody asks.
 type others struct {
-	table   *Table
-	service *service
-	now     time.Time
-	usual   *usual
+	comparison
+
+	known *usual
 }
 
 func (o *others) like() *usual {
-	if o.usual == nil {
-		u := o.table.usualOf(o.service, o.now)
-		o.usual = &u
+	if o.known == nil {
+		u := o.usual()
+		o.known = &u
 	}
-	return o.usual
+	return o.known
 }
 
 // unproven is how much of what counts of a client raises no drop, requests/s.
 func (o *others) unproven(f *flow) float64 {
 	counts := f.window.rate() * f.weight
-	if f.newcomer(o.now, o.table.interval) || f.busy < guardWindows {
+	if f.newcomer(o.now, o.interval) || f.busy < guardWindows {
 		return counts
 	}
 	if counts <= proofSlack*f.proof {
@@ -74,13 +73,13 @@ func (o *others) unproven(f *flow) float64 {
 // counts of one newcomer. So a fleet may double under one identity, but an address that
 // invents many usual clients proves little by it: what they claim beyond that is proven at
 // the pace of learnProof, a hundredth a report.
-func (t *Table) admit(svc *service, claims []claim, now time.Time) {
+func (c *comparison) admit(claims []claim) {
 	senior, admitted := 0.0, map[string]float64{}
-	for _, src := range svc.sources {
+	for _, src := range c.service.sources {
 		senior += src.saved
 		for _, f := range src.flows {
-			switch young := now.Sub(f.began) < scale(t.interval, seniority); {
-			case f.busy == 0 || f.stranger || f.newcomer(now, t.interval):
+			switch young := c.now.Sub(f.began) < scale(c.interval, seniority); {
+			case f.busy == 0 || f.stranger || f.newcomer(c.now, c.interval):
 			case f.compared && young:
 				admitted[f.stream.account] += f.admitted
 			default:
@@ -90,15 +89,15 @@ func (t *Table) admit(svc *service, claims []claim, now time.Time) {
 	}
 	most, wanted := map[string]float64{}, map[string]float64{}
 	for i := range claims {
-		c, account := &claims[i], claims[i].flow.stream.account
-		c.admitted = min(c.rate, c.like)
-		most[account] = max(most[account], c.like, senior)
-		wanted[account] += max(0, c.admitted-c.granted)
+		x, account := &claims[i], claims[i].flow.stream.account
+		x.admitted = min(x.rate, x.like)
+		most[account] = max(most[account], x.like, senior)
+		wanted[account] += max(0, x.admitted-x.granted)
 	}
 	for i := range claims {
-		c, account := &claims[i], claims[i].flow.stream.account
+		x, account := &claims[i], claims[i].flow.stream.account
 		if left := most[account] - admitted[account]; account != "" && wanted[account] > left {
-			c.admitted *= max(0, left) / wanted[account]
+			x.admitted *= max(0, left) / wanted[account]
 		}
 	}
 }

@@ -51,6 +51,7 @@ func (t *Table) Snapshot(now time.Time) *Snapshot {
 	t.snapshotAt = later(now, t.snapshotAt)
 	t.lose(now)
 	out := &Snapshot{At: now}
+	t.observer.now, t.observer.interval = now, t.interval
 	for _, name := range t.names {
 		svc := t.services[name]
 		l := t.measure(svc, now, wall)
@@ -67,25 +68,26 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	l := ServiceLoad{Name: svc.name}
 	var sites siteSums
 	var memory moments
-	t.compareClients(svc, now)
-	t.judgeGauges(svc, now)
+	rest := others{comparison: comparison{service: svc, now: now, interval: t.interval}}
+	rest.bound(&t.accounts)
+	t.observer.judgeGauges(svc)
 	l.Misled = svc.boundByGauges()
-	rest := others{table: t, service: svc, now: now}
 	svc.nodes = 0
 	loads := make([]SourceLoad, len(svc.sources))
 	live := make([]float64, len(svc.sources)) // from open streams, requests/s
 	var newest outcomes
 	for i, src := range svc.sources {
 		src.swings(now, t.interval, wall, &memory)
-		loads[i], live[i] = t.measureSource(src, now, wall, &sites, &rest)
-		t.standIn(src, &loads[i], now)
+		loads[i], live[i] = src.measure(wall, &sites, &rest)
+		src.standIn(&loads[i], now, t.interval)
 		svc.nodes += loads[i].Nodes + loads[i].Held
 		newest.join(&loads[i].newest)
 	}
 	svc.outcomes.add(&newest, t.interval)
 	svc.lately.add(&newest)
 	l.Outcomes, l.Lately = svc.outcomes.Outcomes, svc.lately.worst()
-	l.Coverage, l.Covered = t.cover(svc, loads, live, now, wall)
+	cover := coverage{arrivals: t.arrivals, now: now, wall: wall, interval: t.interval}
+	l.Coverage, l.Covered = cover.judge(svc, loads, live)
 	svc.demand = 0
 	l.Stale, l.Age = svc.age(loads, now)
 	l.Heard = svc.heard
@@ -99,20 +101,20 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	if len(told) > 0 {
 		l.Sources = told
 	}
-	l.Largest = t.largest(svc, now)
+	l.Largest = svc.largest(now, t.interval)
 	l.Sites = sites.list()
-	l.Observations, l.LeftOut = t.observe(svc, now)
+	l.Observations, l.LeftOut = t.observer.observe(svc)
 	return l
 }
 
 // largest is the largest fraction of the service's requests that one client sends.
 // It follows the long means of the clients: a burst of one client is no reason to
 // change what all may do.
-func (t *Table) largest(svc *service, now time.Time) float64 {
+func (s *service) largest(now time.Time, interval time.Duration) float64 {
 	sum, most := 0.0, 0.0
-	for _, src := range svc.sources {
+	for _, src := range s.sources {
 		for _, f := range src.flows {
-			if trust, _ := f.trust(now, t.interval); trust > 0 {
+			if trust, _ := f.trust(now, interval); trust > 0 {
 				sum, most = sum+f.mean, max(most, f.mean)
 			}
 		}
@@ -125,69 +127,6 @@ func (t *Table) largest(svc *service, now time.Time) float64 {
 
 func (l *SourceLoad) worthTelling() bool {
 	return l.Demand >= negligible || l.Saved > 0 || l.Nodes > 0 || l.Held > 0
-}
-
-// measureSource sums a source over its streams, then smooths the sum.
-func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, sites *siteSums, rest *others) (l SourceLoad, live float64) {
-	l.Source = src.locality
-	var news, windows time.Duration
-	fading, counted, landing, unproven := false, 0, 0, 0.0
-	longest := src.longestWindow(now, t.interval)
-	for _, f := range src.flows {
-		trust, fresh := f.trust(now, t.interval)
-		fading = fading || trust < 1
-		news += min(f.news, scale(t.interval, holdIntervals))
-		f.news = 0
-		if trust == 0 {
-			continue
-		}
-		counted++
-		weight := trust * f.weight
-		rate := f.window.rate() * weight
-		l.Raw += rate
-		unproven += trust * rest.unproven(f)
-		l.Drop += f.window.dropped * weight
-		for _, d := range f.window.drops {
-			l.Drops = addDrop(l.Drops, CategoryDrop{Category: d.Category, Rate: d.Rate * weight})
-		}
-		l.Errors += f.window.errors * weight
-		l.Clients = addClient(l.Clients, f.stream.node.Cluster, rate)
-		sites.add(&f.window, weight)
-		if f.weight < 1 {
-			l.Capped++
-		}
-		if f.stream.closed.IsZero() {
-			live += rate
-		}
-		if !fresh {
-			l.hold(rate, f.missing(now, t.interval))
-			continue
-		}
-		l.Nodes++
-		l.fresh += rate
-		if f.window.length <= longest {
-			windows += f.window.length
-			landing++
-			l.land(&f.window, f.weight, len(src.means))
-		}
-	}
-	if counted > 0 {
-		news /= time.Duration(counted)
-	}
-	if landing > 0 {
-		l.Window = windows / time.Duration(landing)
-	}
-	t.stand(src, l.Raw, now, wall)
-	src.follow(l.Raw, l.Errors, l.Drop, news, wall, t.interval, now, fading || len(src.flows) == 0)
-	l.Demand, l.Swing = src.demand, src.swing.seen
-	l.Unproven = src.prove(l.Demand, l.Raw, unproven, l.Errors, wall, t.interval)
-	src.learn(l.Landed, news, t.interval)
-	l.newest.count(l.Landed, news)
-	for i := range l.Landed {
-		m := src.mean(l.Landed[i].Locality)
-		l.Landed[i].InProgress, l.Landed[i].MeanIssued = m.inProgress, m.issued
-	}
-	return l, live
 }
 
 // hold counts a stream whose last rate stands in for a report.
@@ -248,4 +187,39 @@ func (s *service) questionable() bool {
 			return f.limit > 0 || (f.busy > 0 && f.met < guardWindows)
 		})
 	})
+}
+
+// Age is for how long too much of an input has been missing; zero while it is
+// not.
+type Age struct {
+	Some time.Duration // more than a fifth of it is
+	Most time.Duration // more than half of it is
+}
+
+// Shares of the demand from which on an Age counts.
+const (
+	someShare = 0.2
+	mostShare = 0.5
+)
+
+// age tells how much of a service's demand stands in for missing reports, and
+// for how long too much of it has.
+func (s *service) age(loads []SourceLoad, now time.Time) (stale float64, age Age) {
+	all := 0.0
+	for i := range loads {
+		l := &loads[i]
+		stale += l.Stale
+		all += max(l.Raw, l.fresh+l.Stale)
+	}
+	if all < negligible {
+		stale, all = 0, 1
+	}
+	stale = min(1, stale/all)
+	if stale <= someShare || s.whole.IsZero() {
+		s.whole = now
+	}
+	if stale <= mostShare || s.heard.IsZero() {
+		s.heard = now
+	}
+	return stale, Age{Some: max(0, now.Sub(s.whole)), Most: max(0, now.Sub(s.heard))}
 }

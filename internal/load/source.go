@@ -250,3 +250,107 @@ func (s *source) longestWindow(now time.Time, interval time.Duration) time.Durat
 	}
 	return longest
 }
+
+// measure sums a source over its streams, then smooths the sum.
+func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l SourceLoad, live float64) {
+	now, interval := rest.now, rest.interval
+	l.Source = s.locality
+	var news, windows time.Duration
+	fading, counted, landing, unproven := false, 0, 0, 0.0
+	longest := s.longestWindow(now, interval)
+	for _, f := range s.flows {
+		trust, fresh := f.trust(now, interval)
+		fading = fading || trust < 1
+		news += min(f.news, scale(interval, holdIntervals))
+		f.news = 0
+		if trust == 0 {
+			continue
+		}
+		counted++
+		weight := trust * f.weight
+		rate := f.window.rate() * weight
+		l.Raw += rate
+		unproven += trust * rest.unproven(f)
+		l.Drop += f.window.dropped * weight
+		for _, d := range f.window.drops {
+			l.Drops = addDrop(l.Drops, CategoryDrop{Category: d.Category, Rate: d.Rate * weight})
+		}
+		l.Errors += f.window.errors * weight
+		l.Clients = addClient(l.Clients, f.stream.node.Cluster, rate)
+		sites.add(&f.window, weight)
+		if f.weight < 1 {
+			l.Capped++
+		}
+		if f.stream.closed.IsZero() {
+			live += rate
+		}
+		if !fresh {
+			l.hold(rate, f.missing(now, interval))
+			continue
+		}
+		l.Nodes++
+		l.fresh += rate
+		if f.window.length <= longest {
+			windows += f.window.length
+			landing++
+			l.land(&f.window, f.weight, len(s.means))
+		}
+	}
+	if counted > 0 {
+		news /= time.Duration(counted)
+	}
+	if landing > 0 {
+		l.Window = windows / time.Duration(landing)
+	}
+	s.stand(l.Raw, now, wall, interval)
+	s.follow(l.Raw, l.Errors, l.Drop, news, wall, interval, now, fading || len(s.flows) == 0)
+	l.Demand, l.Swing = s.demand, s.swing.seen
+	l.Unproven = s.prove(l.Demand, l.Raw, unproven, l.Errors, wall, interval)
+	s.learn(l.Landed, news, interval)
+	l.newest.count(l.Landed, news)
+	for i := range l.Landed {
+		m := s.mean(l.Landed[i].Locality)
+		l.Landed[i].InProgress, l.Landed[i].MeanIssued = m.inProgress, m.issued
+	}
+	return l, live
+}
+
+// stand follows what the known clients of a source send. What they leave is kept for
+// who comes in their place, for as long as somebody does.
+func (s *source) stand(raw float64, now time.Time, wall, interval time.Duration) {
+	known := 0.0
+	for _, f := range s.flows {
+		if !f.newcomer(now, interval) {
+			known += f.counted(now, interval)
+		}
+	}
+	left := s.standing * math.Exp(-wall.Seconds()/(replacedTimes*interval.Seconds()))
+	s.standing = max(known, left, min(s.standing, raw), s.saved)
+}
+
+// standIn lets what a source last told stand in for reports that most of its
+// streams owe, or that nobody is there any more to send though its clients are
+// connected. Saved demand that is awaited has rules of its own; see cover.
+func (s *source) standIn(l *SourceLoad, now time.Time, interval time.Duration) {
+	if l.Nodes > 0 && 2*l.Stale <= l.Raw {
+		heard := min(l.Demand, l.Raw)
+		if len(s.lost) > 0 {
+			heard = max(heard, s.kept) // an outage takes streams one after the other
+		}
+		s.kept, s.silent = heard, false
+		return
+	}
+	if s.silent = s.isWatched(now, interval); !s.silent {
+		s.kept = min(s.kept, s.saved) // which fades if nobody comes
+		return
+	}
+	s.silentAt = now
+	if s.kept < negligible {
+		return
+	}
+	l.Stale = max(l.Stale, s.kept-l.fresh)
+	if !s.service.awaiting {
+		l.Demand = max(l.Demand, s.kept)
+		l.Saved, s.demand = s.kept, l.Demand
+	}
+}

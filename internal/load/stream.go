@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ type stream struct {
 	node           Node
 	account        string // see StreamWindow
 	identified     bool
-	by             *account  // nil = account is empty; see countAccounts
+	by             *account  // nil = account is empty; see accounts
 	opened, closed time.Time // closed is zero while it is open
 	arrived        time.Time // when the newest report that is booked came; zero before the first
 	heard          time.Time // when its newest report came
@@ -34,6 +35,9 @@ const (
 	maxLagIntervals    = 4
 	maxPeriodIntervals = 12
 )
+
+// unlistedMerges is after how many merges without a word of an open stream it is gone.
+const unlistedMerges = 100
 
 // paced learns the stream's own period: some clients keep an older or a longer
 // one than they were asked for.
@@ -65,6 +69,39 @@ func (s *stream) flow(svc *service) *flow {
 func (s *stream) insert(f *flow) {
 	i, _ := s.find(f.source.service.name)
 	s.flows = slices.Insert(s.flows, i, f)
+}
+
+func (t *Table) stream(id StreamID) (*stream, bool) {
+	i, found := slices.BinarySearchFunc(t.streams, id, func(s *stream, id StreamID) int { return cmp.Compare(s.id, id) })
+	if !found {
+		return nil, false
+	}
+	return t.streams[i], true
+}
+
+// register takes note of a stream, its opening and its end.
+func (t *Table) register(w *StreamWindow) {
+	s, known := t.stream(w.Stream)
+	if !known {
+		s = &stream{id: w.Stream, node: w.Node, account: w.Account, identified: w.Identified, opened: w.Opened}
+		i, _ := slices.BinarySearchFunc(t.streams, s.id, func(x *stream, id StreamID) int { return cmp.Compare(x.id, id) })
+		t.streams = slices.Insert(t.streams, i, s)
+	}
+	if s.arrived.IsZero() {
+		s.opened = later(s.opened, w.Opened)
+	}
+	if counted := later(w.Opened, t.arrivals.started); t.arrivals.firstStream.IsZero() || counted.Before(t.arrivals.firstStream) {
+		t.arrivals.firstStream = counted
+	}
+	if s.closed.IsZero() {
+		s.closed = w.Closed
+	}
+	t.latest = later(t.latest, later(w.Opened, w.Closed))
+	for i := range w.Reports {
+		s.heard = later(s.heard, w.Reports[i].Arrived)
+	}
+	t.latest = later(t.latest, s.heard)
+	s.listed = t.merges
 }
 
 // identity is what a client keeps over a reconnect. Several clients may share
@@ -145,4 +182,91 @@ func (s *stream) inherit(old *stream) {
 	old.flows = nil
 	s.period = max(s.period, old.period)
 	s.tellsIssued = s.tellsIssued || old.tellsIssued
+}
+
+// Returned returns what fraction of the clients that are connected have reported, 0 to 1,
+// for a table that knows nothing of an earlier process. It is 0 until three intervals have
+// passed since the first client came back: others are about to.
+func (t *Table) Returned(now time.Time) float64 {
+	if t.arrivals.firstStream.IsZero() || now.Sub(t.arrivals.firstStream) < scale(t.interval, graceIntervals) {
+		return 0
+	}
+	open, reported := 0, 0
+	for _, s := range t.streams {
+		if !s.closed.IsZero() {
+			continue
+		}
+		open++
+		if !s.heard.IsZero() {
+			reported++
+		}
+	}
+	if open == 0 {
+		return 0
+	}
+	return float64(reported) / float64(open)
+}
+
+// lose takes note of streams that have closed since the last snapshot, and
+// forgets losses that are too old to come back.
+func (t *Table) lose(now time.Time) {
+	old := now.Add(-scale(t.interval, graceIntervals))
+	for _, name := range t.names {
+		for _, src := range t.services[name].sources {
+			src.lost = slices.DeleteFunc(src.lost, func(l loss) bool {
+				if l.at.After(old) {
+					return false
+				}
+				src.memory = max(0, src.memory-l.rate)
+				return true
+			})
+		}
+	}
+	for _, s := range t.streams {
+		if s.closed.IsZero() || s.counted || !s.closed.After(old) {
+			continue
+		}
+		s.counted = true
+		for _, f := range s.flows {
+			if rate := f.window.rate() * f.weight; rate >= negligible {
+				f.source.lost = append(f.source.lost, loss{stream: s.id, at: s.closed, rate: rate})
+			}
+		}
+	}
+}
+
+// forget drops what can no longer matter: streams closed for long, flows that
+// faded or went idle, sources and services without any.
+func (t *Table) forget(now time.Time) {
+	hold := scale(t.interval, holdIntervals)
+	t.streams = slices.DeleteFunc(t.streams, func(s *stream) bool {
+		if s.closed.IsZero() {
+			// Its end may have been lost with an overfull collector.
+			return len(s.flows) == 0 && t.merges-s.listed > unlistedMerges
+		}
+		if now.Sub(s.closed) <= hold {
+			return false
+		}
+		for _, f := range s.flows {
+			f.source.remove(f)
+		}
+		s.flows = nil
+		return true
+	})
+	for _, s := range t.streams {
+		if s.closed.IsZero() {
+			s.flows = slices.DeleteFunc(s.flows, func(f *flow) bool { return f.idle(now, t.interval) })
+		}
+	}
+	t.names = slices.DeleteFunc(t.names, func(name string) bool {
+		svc := t.services[name]
+		svc.sources = slices.DeleteFunc(svc.sources, func(s *source) bool {
+			return len(s.flows) == 0 && len(s.lost) == 0 && s.saved == 0 && s.demand < negligible
+		})
+		if len(svc.sources) > 0 {
+			return false
+		}
+		delete(t.services, name)
+		return true
+	})
 }

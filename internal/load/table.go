@@ -3,6 +3,7 @@ package load
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -17,6 +18,13 @@ type Saved struct {
 	// Heard is when most of the service's demand was last heard of; zero: when
 	// that process ended.
 	Heard time.Time
+}
+
+// Watch says that clients in Source are connected for Service, whether they
+// report load or not.
+type Watch struct {
+	Service string
+	Source  isobar.Locality
 }
 
 // Settings of a Table and of an Evidence.
@@ -54,23 +62,18 @@ const negligible = 1e-3
 // Table keeps the load of all streams. It is owned by one goroutine: Merge
 // what was reported, then take a Snapshot.
 type Table struct {
-	interval    time.Duration
-	started     time.Time
-	firstStream time.Time // when the first stream of this process counted; zero before
-	firstReport time.Time
-	snapshotAt  time.Time
-	latest      time.Time // of all times that streams told
-	merges      uint64    // so far
+	interval   time.Duration
+	arrivals   arrivals
+	snapshotAt time.Time
+	latest     time.Time // of all times that streams told
+	merges     uint64    // so far
 
 	streams  []*stream // sorted by id
-	accounts map[string]*account
-	mayCrowd bool // one of the accounts may be a crowd
+	accounts accounts
 	services map[string]*service
 	names    []string // keys of services, sorted
 
-	network *isobar.Network
-	views   views     // memory for observe
-	ratios  []float64 // the same
+	observer observer
 
 	spare [][]siteWindow // memory for windows; what take has replaced
 }
@@ -78,7 +81,10 @@ type Table struct {
 // NewTable makes a table that remembers the demand of an earlier process.
 // startedAt is when this process began to listen for reports.
 func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
-	t := &Table{interval: settings.interval(), started: startedAt, services: map[string]*service{}, accounts: map[string]*account{}}
+	t := &Table{
+		interval: settings.interval(), arrivals: arrivals{started: startedAt},
+		services: map[string]*service{}, accounts: accounts{all: map[string]*account{}},
+	}
 	for _, s := range saved {
 		if !(s.Rate > negligible) { // also refuses NaN
 			continue
@@ -103,7 +109,7 @@ func (t *Table) SetInterval(interval time.Duration) {
 
 // SetNetwork tells how far localities are from each other. Unset, the latencies
 // hold that are assumed where none is configured.
-func (t *Table) SetNetwork(network *isobar.Network) { t.network = network }
+func (t *Table) SetNetwork(network *isobar.Network) { t.observer.network = network }
 
 // SetCapacity tells the capacity of a service over all localities, requests/s:
 // a single client may claim 5% of it whatever it claimed before. Unset, the
@@ -111,6 +117,26 @@ func (t *Table) SetNetwork(network *isobar.Network) { t.network = network }
 // sources.
 func (t *Table) SetCapacity(service string, rate float64) {
 	t.service(service).capacity = max(0, rate)
+}
+
+// SetWatched tells which sources have clients that are connected now. Of those
+// a missing report says nothing: what they last told stands in for as long as
+// they are there.
+func (t *Table) SetWatched(watched []Watch, now time.Time) {
+	watched = slices.Clone(watched)
+	slices.SortFunc(watched, func(a, b Watch) int {
+		return cmp.Or(strings.Compare(a.Service, b.Service), a.Source.Compare(b.Source))
+	})
+	for _, name := range t.names {
+		i, _ := slices.BinarySearchFunc(watched, name, func(w Watch, n string) int { return strings.Compare(w.Service, n) })
+		sources := t.services[name].sources
+		for ; i < len(watched) && watched[i].Service == name; i++ {
+			j, found := slices.BinarySearchFunc(sources, watched[i].Source, func(s *source, l isobar.Locality) int { return s.locality.Compare(l) })
+			if found {
+				sources[j].watched = now
+			}
+		}
+	}
 }
 
 func (t *Table) service(name string) *service {
@@ -124,14 +150,6 @@ func (t *Table) service(name string) *service {
 	return s
 }
 
-func (t *Table) stream(id StreamID) (*stream, bool) {
-	i, found := slices.BinarySearchFunc(t.streams, id, func(s *stream, id StreamID) int { return cmp.Compare(s.id, id) })
-	if !found {
-		return nil, false
-	}
-	return t.streams[i], true
-}
-
 // Merge books what streams reported since they were last collected. The
 // windows may come in any order; each stream at most once a call.
 func (t *Table) Merge(windows []StreamWindow) {
@@ -141,7 +159,7 @@ func (t *Table) Merge(windows []StreamWindow) {
 	for i := range windows {
 		t.register(&windows[i])
 	}
-	t.countAccounts()
+	t.accounts.count(t.streams)
 	t.bookAll(windows, true)
 	t.takeOver()
 	t.bookAll(windows, false)
@@ -161,31 +179,6 @@ func (t *Table) bookAll(windows []StreamWindow, closed bool) {
 			t.book(s, &w.Reports[j])
 		}
 	}
-}
-
-// register takes note of a stream, its opening and its end.
-func (t *Table) register(w *StreamWindow) {
-	s, known := t.stream(w.Stream)
-	if !known {
-		s = &stream{id: w.Stream, node: w.Node, account: w.Account, identified: w.Identified, opened: w.Opened}
-		i, _ := slices.BinarySearchFunc(t.streams, s.id, func(x *stream, id StreamID) int { return cmp.Compare(x.id, id) })
-		t.streams = slices.Insert(t.streams, i, s)
-	}
-	if s.arrived.IsZero() {
-		s.opened = later(s.opened, w.Opened)
-	}
-	if counted := later(w.Opened, t.started); t.firstStream.IsZero() || counted.Before(t.firstStream) {
-		t.firstStream = counted
-	}
-	if s.closed.IsZero() {
-		s.closed = w.Closed
-	}
-	t.latest = later(t.latest, later(w.Opened, w.Closed))
-	for i := range w.Reports {
-		s.heard = later(s.heard, w.Reports[i].Arrived)
-	}
-	t.latest = later(t.latest, s.heard)
-	s.listed = t.merges
 }
 
 func scale(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }
