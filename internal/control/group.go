@@ -23,6 +23,8 @@ const (
 	// Cares: it led, the election engine is out of reach, and others still follow it. It
 	// carries weights over to new health, and decides nothing.
 	Cares
+	// Claims: it won the election, and does not lead yet.
+	Claims
 )
 
 // Group is the group of replicas that the server belongs to.
@@ -44,6 +46,8 @@ type Group interface {
 	// Last reports whether this replica leads and ends, and no other one that lives stays:
 	// clients will have nobody.
 	Last() bool
+	// Unserved is closed when this replica, which ends, has no clients any more.
+	Unserved() <-chan struct{}
 	// Report sends what clients told this replica to the leader. health says that only
 	// what checkers told is sent, which does not wait for a tick.
 	Report(now time.Time, healthOnly bool)
@@ -74,7 +78,6 @@ func (l *Loop) runInGroup(ctx context.Context) error {
 		return err
 	}
 	defer l.state.saver.close()
-	defer close(l.left)
 	for ctx.Err() == nil {
 		role, epoch := l.group.Role()
 		if role != Leads {
@@ -93,6 +96,8 @@ func (l *Loop) runInGroup(ctx context.Context) error {
 		l.log.Info("this replica no longer leads its group", "epoch", epoch)
 	}
 	l.leaveGroup()
+	close(l.left)
+	l.awaitParting()
 	return nil
 }
 
@@ -388,7 +393,7 @@ func (l *Loop) leaveGroup() {
 	saved := l.state.toSave(p)
 	saved.Reserved = l.group.Reserved()
 	if p.Drops() {
-		l.part(p)
+		l.part()
 	}
 	last := job{plan: &saved, pages: l.state.pages}
 	if l.decided {
@@ -404,32 +409,64 @@ const (
 	// knows whether all others end, too: a supervisor stops them at about the same time.
 	// A follower waits for as long again, for the leader to take the drops back.
 	partMost = 500 * time.Millisecond
-	partLook = 10 * time.Millisecond
+	// claimMost is how long a replica that has won the election waits until it leads.
+	claimMost = 3 * time.Second
+	partLook  = 10 * time.Millisecond
 )
 
 // part has clients drop nothing more where no replica stays. The leader takes the drops
-// back, and its followers show what it tells.
-func (l *Loop) part(last *plan.Plan) {
-	most := partMost
-	if !l.decided {
-		most *= 2
-	}
+// back, and its followers show what it tells. Where the leader has left before, a replica
+// that has followed it leads by now, or will soon.
+func (l *Loop) part() {
 	look := time.NewTicker(partLook)
 	defer look.Stop()
-	for began := time.Now(); time.Since(began) < most; <-look.C {
-		if l.decided && l.group.Last() {
-			l.takeBackDrops(last)
+	for began := time.Now(); ; <-look.C {
+		role, epoch := l.group.Role()
+		if leads := role == Leads || role == Cares; leads && l.group.Last() {
+			l.takeBackDrops(epoch)
 			return
 		}
-		if l.receive(); l.Current().Parting {
+		if l.receive(); l.Current().Parting || time.Since(began) >= l.partPatience(role) {
 			return
+		}
+	}
+}
+
+// partPatience is how long a replica in a role waits, as it ends, for others to end.
+func (l *Loop) partPatience(role GroupRole) time.Duration {
+	switch {
+	case role == Claims:
+		return claimMost
+	case l.decided:
+		return partMost
+	}
+	return 2 * partMost
+}
+
+// awaitParting shows the clients that have not left yet the last plan of the group, which
+// comes once the other replicas end, too: they would go on dropping requests.
+func (l *Loop) awaitParting() {
+	for l.Current().Drops() {
+		select {
+		case <-l.group.Unserved():
+			return
+		case <-l.group.Changed():
+			l.receive()
 		}
 	}
 }
 
 // takeBackDrops shows clients the plan in force without its drops. The group gets it with
 // the drops, and a note that clients don't: who leads next goes on with them.
-func (l *Loop) takeBackDrops(last *plan.Plan) {
+func (l *Loop) takeBackDrops(epoch uint64) {
+	if !l.decided {
+		if err := l.takeOver(epoch); err != nil {
+			l.log.Warn("drops were not taken back before stopping", "error", err)
+			return
+		}
+		l.decided = true
+	}
+	last := l.Current()
 	version, err := l.group.Next(true)
 	if err != nil {
 		return // it leads no more

@@ -23,6 +23,7 @@ type leader struct {
 	base           *plan.Opened
 	shared         []*plan.Plan // what followers got
 	last           bool         // no other replica stays
+	unserved       chan struct{}
 }
 
 func (g *leader) Changed() <-chan struct{}                   { return nil }
@@ -33,6 +34,7 @@ func (g *leader) Paused(context.Context) error               { return nil }
 func (g *leader) Reserved() uint64                           { return 9_000_000 }
 func (g *leader) Report(time.Time, bool)                     {}
 func (g *leader) Last() bool                                 { return g.last }
+func (g *leader) Unserved() <-chan struct{}                  { return g.unserved }
 func (g *leader) Designate(*plan.Opened)                     {}
 func (g *leader) Next(bool) (uint64, error)                  { g.version++; return g.version, nil }
 func (g *leader) Publish(p *plan.Plan, _ plan.Origin, _ *health.SavedKeeper, _ bool) error {
@@ -147,7 +149,7 @@ func TestLastOfAGroup(t *testing.T) {
 	for _, last := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
 			p, saved := dropping()
-			g := &leader{epoch: 2, version: 1_000_000, last: last, base: &plan.Opened{Plan: &plan.Plan{Version: 41}, Saved: saved}}
+			g := &leader{epoch: 2, version: 1_000_000, last: last, unserved: gone(), base: &plan.Opened{Plan: &plan.Plan{Version: 41}, Saved: saved}}
 			l, stop := start(t, p, slowTicks, func(o *control.Options) { o.Group = g })
 			before := l.Current()
 			if s, _ := before.Service("web"); s.Result.Drop != 0.2 {
@@ -180,8 +182,12 @@ type follower struct {
 	received *plan.Opened
 }
 
-func (g *follower) Changed() <-chan struct{}          { return g.changed }
-func (g *follower) Role() (control.GroupRole, uint64) { return g.role, g.epoch }
+func (g *follower) Changed() <-chan struct{} { return g.changed }
+func (g *follower) Role() (control.GroupRole, uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.role, g.epoch
+}
 func (g *follower) Received() *plan.Opened {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -206,7 +212,7 @@ func TestFollowersOfTheLastLeader(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := &follower{leader: leader{epoch: 2}, changed: make(chan struct{}, 1), received: opened(t, made)}
+			g := &follower{leader: leader{epoch: 2, unserved: gone()}, changed: make(chan struct{}, 1), received: opened(t, made)}
 			l, stop := start(t, p, func(o *control.Options) { o.Group = g })
 			if !l.Current().Drops() {
 				t.Fatalf("version %d drops nothing", l.Current().Version)
@@ -227,6 +233,92 @@ func TestFollowersOfTheLastLeader(t *testing.T) {
 			}
 		})
 	}
+}
+
+// becomes gives the replica a role in an epoch. It leads as the last one.
+func (g *follower) becomes(role control.GroupRole, epoch uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.role, g.epoch, g.last = role, epoch, true
+}
+
+// Last implements [control.Group].
+func (g *follower) Last() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last
+}
+
+// gone is what Unserved returns for a replica without clients.
+func gone() chan struct{} {
+	unserved := make(chan struct{})
+	close(unserved)
+	return unserved
+}
+
+// TestFollowerThatWinsAsItEnds asserts that clients drop nothing more where the leader has left
+// a moment before all others end: the one that wins the election meanwhile takes the drops back,
+// also if that takes longer than a follower waits for its leader.
+func TestFollowerThatWinsAsItEnds(t *testing.T) {
+	for _, claims := range []time.Duration{0, 300 * time.Millisecond, 1500 * time.Millisecond, 4 * time.Second} {
+		bubble.Test(t, func(t *testing.T) {
+			p, saved := dropping()
+			made, err := plan.Restore(&saved, p.topology, health.Table{}, time.Now(), 1_000_001)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := &follower{leader: leader{epoch: 2, version: 2_000_000, unserved: gone()}, changed: make(chan struct{}, 1), received: opened(t, made)}
+			g.base = g.received
+			l, stop := start(t, p, func(o *control.Options) { o.Group = g })
+			g.becomes(control.Claims, 0)
+			time.AfterFunc(claims, func() { g.becomes(control.Leads, 3) })
+			began := time.Now()
+			stop()
+			if took := time.Since(began); took > claims+100*time.Millisecond || took > 3100*time.Millisecond {
+				t.Errorf("it claims for %v: the end took %v", claims, took)
+			}
+			leads := claims <= 3*time.Second // else the claim takes longer than a replica that ends waits
+			if last := l.Current(); last.Drops() == leads || (last.Version > 2_000_000) != leads || l.Undropped() != leads {
+				t.Errorf("it claims for %v: version %d drops: %t, undropped: %t", claims, last.Version, last.Drops(), l.Undropped())
+			}
+			if n := len(g.shared); leads && (n == 0 || !g.shared[n-1].Parting) {
+				t.Errorf("it claims for %v: the other replicas don't know that drops were taken back", claims)
+			}
+		})
+	}
+}
+
+// TestLeaderThatLeftShowsTheLastPlan asserts that clients which a replica has not yet sent away
+// drop nothing more once the replicas that it left behind end, too.
+func TestLeaderThatLeftShowsTheLastPlan(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, saved := dropping()
+		g := &follower{leader: leader{epoch: 2, version: 1_000_000, unserved: make(chan struct{})}, changed: make(chan struct{}, 1), role: control.Leads}
+		g.base = &plan.Opened{Plan: &plan.Plan{Version: 41}, Saved: saved}
+		l, stop := start(t, p, slowTicks, func(o *control.Options) { o.Group = g })
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			stop()
+		}()
+		pass(time.Second)
+		select {
+		case <-l.Left():
+		default:
+			t.Fatal("after 1 s the leader has not left")
+		}
+		g.tell(opened(t, l.Current().Part(time.Now(), 2_000_002)))
+		g.changed <- struct{}{}
+		pass(time.Second)
+		if last := l.Current(); last.Drops() || !l.Undropped() || last.Version != 2_000_002 {
+			t.Errorf("version %d drops: %t, undropped: %t", last.Version, last.Drops(), l.Undropped())
+		}
+		close(g.unserved)
+		<-stopped
+		if drop := p.saved[len(p.saved)-1].Services[0].Drop; drop != 0.2 {
+			t.Errorf("it saved a drop of %v", drop)
+		}
+	})
 }
 
 // opened is a plan as another replica opens it.

@@ -447,9 +447,10 @@ func (r *Replica) steppedDown(from, who string) {
 	})
 }
 
-// Announce tells the other replicas that this one is about to leave. It does not wait.
-func (r *Replica) Announce() {
-	r.do(func(n *group.Node, now time.Duration) { n.Announce(now) })
+// Announce tells the other replicas that this one is about to leave. It does not wait. closes
+// says that it leads once more if no other replica does and none stays.
+func (r *Replica) Announce(closes bool) {
+	r.do(func(n *group.Node, now time.Duration) { n.Announce(now, closes) })
 }
 
 // Parts reports whether this replica leaves and no other one that lives stays.

@@ -3,6 +3,7 @@ package server_test
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -55,18 +56,61 @@ func (m *member) drops() (last func() bool) {
 	}
 }
 
+// TestReplicasThatStopAfterTheirLeader asserts that clients drop nothing more once all replicas
+// have been stopped, the leader first: before another one leads, or a moment later.
+func TestReplicasThatStopAfterTheirLeader(t *testing.T) {
+	for _, after := range []string{"the leader has left", "another one leads"} {
+		t.Run(after, func(t *testing.T) {
+			listen := []string{testhelp.FreePort(t), testhelp.FreePort(t), testhelp.FreePort(t)}
+			peers := []string{"a=" + listen[0], "b=" + listen[1], "c=" + listen[2]}
+			election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+			begin := func(n int) *member {
+				c := replicaConfig(t, string(rune('a'+n)), listen[n], election, sheddingCheckout, peers...)
+				return startMemberWith(t, strings.Replace(c, "stop_spread: 0s", "stop_spread: 3s", 1), server.Options{ReplicaTiming: unhurried})
+			}
+			a := begin(0)
+			testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
+			b, c := begin(1), begin(2)
+			testhelp.Eventually(t, "b and c follow", func() bool { return b.group().Removes && c.group().Removes })
+			a.reportsFrom("client-a", 300)
+			testhelp.Eventually(t, "all drop", func() bool { return a.server.Plan().Drops() && b.server.Plan().Drops() && c.server.Plan().Drops() })
+			version := a.server.Plan().Version
+			last := map[string]func() bool{"b": b.drops(), "c": c.drops()}
+			var ends sync.WaitGroup
+			ends.Go(a.end)
+			testhelp.Eventually(t, after, func() bool {
+				leader := b.group().Leader
+				return leader != "a" && (leader != "" || after == "the leader has left")
+			})
+			ends.Go(b.end)
+			ends.Go(c.end)
+			ends.Wait()
+			for name, drops := range last {
+				if drops() {
+					t.Errorf("clients of %s go on dropping after all replicas have stopped", name)
+				}
+			}
+			if p := a.server.Plan(); p.Drops() || p.Version <= version {
+				t.Errorf("version %d of the leader drops: %t: it had clients until the others stopped", p.Version, p.Drops())
+			}
+		})
+	}
+}
+
+// sheddingCheckout is a service that sheds load.
+const sheddingCheckout = "- name: checkout\n  max_shed: 0.5\n  localities:\n" +
+	"  - {locality: us/a, max_rate: 100, endpoints: [\"127.0.0.1:9\"]}\n" +
+	"  - {locality: us/b, max_rate: 100, endpoints: [\"127.0.0.1:10\"]}\n"
+
 // TestReplicasThatStopTogether asserts that clients of the leader and of a follower drop nothing
 // more once all replicas have been stopped at the same time.
 func TestReplicasThatStopTogether(t *testing.T) {
 	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
 	peers := []string{"a=" + listen[0], "b=" + listen[1]}
 	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
-	services := "- name: checkout\n  max_shed: 0.5\n  localities:\n" +
-		"  - {locality: us/a, max_rate: 100, endpoints: [\"127.0.0.1:9\"]}\n" +
-		"  - {locality: us/b, max_rate: 100, endpoints: [\"127.0.0.1:10\"]}\n"
 	var configs [2]string
 	for n := range configs {
-		configs[n] = replicaConfig(t, string(rune('a'+n)), listen[n], election, services, peers...)
+		configs[n] = replicaConfig(t, string(rune('a'+n)), listen[n], election, sheddingCheckout, peers...)
 	}
 	begin := func(n int) *member { return startMemberWith(t, configs[n], server.Options{ReplicaTiming: unhurried}) }
 	a := begin(0)

@@ -32,7 +32,9 @@ func (r *replicas) Role() (control.GroupRole, uint64) {
 		return control.Leads, epoch
 	case group.Caretaker:
 		return control.Cares, epoch
-	case group.Follower, group.Gathering, group.Claiming:
+	case group.Gathering, group.Claiming:
+		return control.Claims, 0
+	case group.Follower:
 	}
 	return control.Follows, 0
 }
@@ -70,6 +72,9 @@ func (r *replicas) Reserved() uint64 {
 
 // Last implements [control.Group].
 func (r *replicas) Last() bool { return r.member.leads() && r.member.Parts() }
+
+// Unserved implements [control.Group].
+func (r *replicas) Unserved() <-chan struct{} { return r.unserved }
 
 // Report implements [control.Group].
 func (r *replicas) Report(now time.Time, healthOnly bool) {

@@ -50,6 +50,7 @@ type replicas struct {
 	counted       countedClients
 	// certificates are what this replica shows to its peers; nil = plaintext on loopback.
 	certificates *identity.Certificates
+	unserved     <-chan struct{} // closed when the replica, which ends, has no clients any more
 }
 
 // shared is where the registry shares what operators write; nil for a server that is
@@ -197,8 +198,8 @@ func (d replicaDisk) keepSingle(registry *discovery.Registry) (kept int, err err
 }
 
 // run takes part in the group. When ctx ends, leadership is handed over first; the
-// replica goes on until done is closed.
-func (r *replicas) run(ctx context.Context, done <-chan struct{}) error {
+// replica goes on until it has no clients any more.
+func (r *replicas) run(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	finished := make(chan error, 1)
@@ -218,14 +219,15 @@ func (r *replicas) run(ctx context.Context, done <-chan struct{}) error {
 		return errors.Join(err, r.election.close())
 	case <-ctx.Done():
 	}
-	r.member.Announce()
-	if r.member.leads() && r.loop.Current().Drops() {
+	drops := r.loop.Current().Drops()
+	r.member.Announce(drops)
+	if drops {
 		<-r.loop.Left() // the last replica takes back what clients drop, for which it has to lead
 	}
 	patience, cancel := context.WithTimeout(running, replicaPatience)
 	r.member.Leave(patience)
 	cancel()
-	<-done
+	<-r.unserved
 	stop()
 	return errors.Join(<-finished, r.election.close())
 }

@@ -114,7 +114,8 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	if s.replicas != nil {
-		g.Go(func() error { return s.replicas.run(ctx, unserved.Done()) })
+		s.replicas.unserved = unserved.Done()
+		g.Go(func() error { return s.replicas.run(ctx) })
 	}
 	g.Go(func() error {
 		defer close(s.archiver.next)

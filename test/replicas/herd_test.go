@@ -63,8 +63,13 @@ func (c *crowd) stream(ctx context.Context, conn *grpc.ClientConn, node string) 
 	}
 }
 
+// herdCPU is how much more processor time, at most, the other replicas may take for the streams
+// that come to them than the follower took for the same streams.
+const herdCPU = 2
+
 // herd opens the streams on one follower, kills it, and measures until each one has an
-// answer of another replica. It asserts that none comes back a second time.
+// answer of another replica. It asserts that none comes back a second time, and what processor
+// time the other replicas take for them.
 func herd(w *world) time.Duration {
 	leader, _ := w.Leader()
 	follower := w.others(leader)[0]
@@ -76,6 +81,7 @@ func herd(w *world) time.Duration {
 		stop()
 		running.Wait()
 	}()
+	first := w.CPU(follower)
 	for i := range herdConnections {
 		conn, err := grpc.NewClient("passthrough:///"+w.Front(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -87,12 +93,19 @@ func herd(w *world) time.Duration {
 		}
 	}
 	w.Await("all streams on one follower", func() bool { return c.answered.Load() >= herdStreams })
+	first = w.CPU(follower) - first
 	w.Direct(w.Replicas...)
 	c.answered.Store(0)
+	second := -w.CPU(w.others(follower)...)
 	began := time.Now()
 	w.Kill(follower)
 	w.Await("an answer on each stream", func() bool { return c.answered.Load() >= herdStreams })
 	took := time.Since(began)
+	second += w.CPU(w.others(follower)...)
+	w.t.Logf("processor time for %d streams: %.2f s of the follower, then %.2f s of the others together", herdStreams, first.Seconds(), second.Seconds())
+	if second > herdCPU*first {
+		w.t.Errorf("the other replicas took %v for what the follower did in %v", second, first)
+	}
 	opened := c.opened.Load()
 	<-time.After(5 * time.Second)
 	if again := c.opened.Load() - opened; again > 0 {

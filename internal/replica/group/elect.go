@@ -56,7 +56,7 @@ func (n *Node) ask(now time.Duration) {
 		n.due = now + n.opts.Heartbeat/2
 	case n.role.holds():
 		r.Op, n.due = OpRenew, now+n.opts.Renew
-	case n.leaving || now < n.rest:
+	case n.abstains(now):
 		r.Op, n.due = OpRead, now+n.opts.Campaign
 	default:
 		r.Op, n.due = OpAcquire, now+n.opts.Campaign
@@ -98,7 +98,7 @@ func (n *Node) Answered(now time.Duration, id uint64, a Answer) {
 		n.lose(now)
 	case !mine && n.role == Caretaker:
 		n.endCare()
-	case mine && !n.role.holds() && (n.leaving || now < n.rest): // an answer that came late told so
+	case mine && !n.role.holds() && n.abstains(now): // an answer that came late told so
 		n.release = true
 		n.due = now
 	case mine && !n.role.holds() && r.Op == OpAcquire:
@@ -242,11 +242,21 @@ func (n *Node) StepDown(now time.Duration) bool {
 }
 
 // Announce tells the others that this replica is about to leave, and keeps it from
-// campaigning for good. A leader goes on to lead until it leaves.
-func (n *Node) Announce(now time.Duration) {
-	n.leaving = true
+// campaigning for good. A leader goes on to lead until it leaves. If closes is set, the
+// replica leads once more where every other one leaves, too, and none leads: somebody has to
+// publish the group's last plan.
+func (n *Node) Announce(now time.Duration, closes bool) {
+	n.leaving, n.closes = true, closes
+	if closes {
+		n.due = min(n.due, now)
+	}
 	n.tell(now)
 	n.Tick(now)
+}
+
+// abstains reports whether this replica may not win leadership at the moment.
+func (n *Node) abstains(now time.Duration) bool {
+	return now < n.rest || n.leaving && (!n.closes || !n.Parts(now))
 }
 
 // Parts reports whether this replica leaves and every other one that lives leaves, too: nobody
@@ -263,7 +273,7 @@ func (n *Node) Parts(now time.Duration) bool {
 // Leave hands leadership over and keeps from campaigning for good. The node goes
 // on to serve. It has left once [Node.Left] reports so.
 func (n *Node) Leave(now time.Duration) {
-	n.leaving = true
+	n.leaving, n.closes = true, false
 	if n.role.holds() {
 		n.stepDown(now)
 	}
@@ -273,8 +283,11 @@ func (n *Node) Leave(now time.Duration) {
 	n.Tick(now)
 }
 
-// Left reports whether the engine holds nothing for this replica any more.
-func (n *Node) Left() bool { return n.leaving && !n.release }
+// Left reports whether the engine holds nothing for this replica any more, and no request is
+// under way that could change this.
+func (n *Node) Left() bool {
+	return n.leaving && !n.release && (n.request == nil || n.request.Op != OpAcquire)
+}
 
 // released goes on after the lease was given up: the others may campaign.
 func (n *Node) released(now time.Duration, mine bool) {

@@ -91,6 +91,7 @@ type Node struct {
 	strikes  int           // consecutive heartbeats at which another replica reached more
 	stepped  instant       // when the node last stepped down for that
 	leaving  bool
+	closes   bool // leaving: the replica may lead once more if nobody stays
 	release  bool // the lease has to be given up
 	behind   bool // the engine's claim is older than what is known: told once
 }

@@ -438,7 +438,7 @@ func TestPartsWithoutAReplicaThatStays(t *testing.T) {
 		t.Error("a replica that stays does not part")
 	}
 	s.acts = nil
-	s.node.Announce(s.now)
+	s.node.Announce(s.now, true)
 	s.take()
 	for _, to := range []string{"b", "c"} {
 		if got := s.sent(to); len(got) == 0 || got[0].Status == nil || !got[0].Status.Leaves {
@@ -458,6 +458,55 @@ func TestPartsWithoutAReplicaThatStays(t *testing.T) {
 	}
 	if !s.node.Parts(s.now) {
 		t.Error("c died")
+	}
+}
+
+// TestLastOnesElectALeader asserts that a replica which ends takes leadership only to publish a
+// last plan, while none leads and none stays, and that it gives leadership back.
+func TestLastOnesElectALeader(t *testing.T) {
+	before := claimOf("b", 3)
+	for _, closes := range []bool{true, false} {
+		s := newScript(t, group.Saved{})
+		tells := func(from string, leaves, handsOver bool) {
+			s.hears(from, group.Message{Status: &group.Status{Engine: true, Reaches: 3, Leaves: leaves, HandsOver: handsOver}})
+		}
+		s.wait(0)
+		s.answer(s.request(group.OpAcquire), group.Standing{Holder: before.Leader, Claim: before})
+		tells("b", false, false)
+		tells("c", false, false)
+		s.wait(2 * time.Second)
+		r := s.request(group.OpAcquire)
+		s.node.Announce(s.now, closes)
+		if s.node.Left() {
+			t.Errorf("closes: %t; it has left while it may win", closes)
+		}
+		s.answer(r, group.Standing{Claim: before})
+		tells("b", true, true)
+		tells("c", false, false)
+		r = s.request(group.OpRead) // c stays
+		tells("c", true, false)
+		s.answer(r, group.Standing{Claim: before})
+		if !closes {
+			s.wait(2 * time.Second)
+			s.request(group.OpRead)
+			continue
+		}
+		s.answer(s.request(group.OpAcquire), group.Standing{Holder: s.self, Claim: before})
+		tells("c", true, false)
+		tells("b", true, false)
+		r = s.request(group.OpClaim)
+		s.answer(r, group.Standing{Holder: s.self, Claim: r.Claim})
+		if s.node.Role() != group.Leading || !s.node.Parts(s.now) {
+			t.Fatalf("the last one is %s, parts: %t", s.node.Role(), s.node.Parts(s.now))
+		}
+		s.node.Leave(s.now)
+		s.answer(s.request(group.OpRelease), group.Standing{Claim: r.Claim})
+		if !s.node.Left() {
+			t.Error("it has not left")
+		}
+		tells("b", true, true)
+		s.wait(2 * time.Second)
+		s.request(group.OpRead)
 	}
 }
 

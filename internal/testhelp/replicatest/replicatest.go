@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"os"
@@ -295,6 +296,42 @@ func (g *Group) Await(what string, ok func() bool) {
 		}
 	}
 	g.t.Fatalf("no %s", what)
+}
+
+// CPU returns the processor time that replicas have taken since they started.
+func (g *Group) CPU(of ...*Process) (total time.Duration) {
+	g.t.Helper()
+	for _, r := range of {
+		seconds, err := r.metric(g.t.Context(), "process_cpu_seconds_total")
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		total += time.Duration(seconds * float64(time.Second))
+	}
+	return total
+}
+
+// metric reads a metric without labels.
+func (r *Process) metric(ctx context.Context, name string) (float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.API+"/metrics", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no metric %s", r.Name, name)
 }
 
 // Leader awaits that all living replicas name the same leader, and serve its plans.
