@@ -79,7 +79,7 @@ func (s *services) Settle() {
 	look := time.NewTicker(lastPlanPatience / 50)
 	defer look.Stop()
 	for {
-		behind := false
+		behind := !s.xds.Dispatched()
 		for _, c := range s.xds.Clients() {
 			behind = behind || !c.InSync
 		}

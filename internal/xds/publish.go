@@ -34,6 +34,14 @@ func (s *Server) Publish(set *view.Set) {
 	}
 }
 
+// Dispatched reports whether each stream knows what is published: only then does
+// [Client.InSync] refer to it.
+func (s *Server) Dispatched() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.dispatching
+}
+
 // Version returns the version of what is published; "" before the first publication.
 func (s *Server) Version() string {
 	if set := s.published.Load(); set != nil {
