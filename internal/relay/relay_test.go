@@ -2,6 +2,9 @@ package relay_test
 
 import (
 	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +130,45 @@ func TestFollowersReportsReachTheLeader(t *testing.T) {
 	k := leader.Connected(clock)
 	if len(k) != 1 || k[0].ID != "checker" || !k[0].Since.Equal(clock.Add(-time.Minute)) || !k[0].LastSeen.Equal(clock.Add(-time.Second)) {
 		t.Errorf("checkers %+v", k)
+	}
+}
+
+// TestMuchToTell asserts that no message of a follower with many clients and checkers exceeds
+// what a connection takes, and that the leader gets all of it.
+func TestMuchToTell(t *testing.T) {
+	const streams, reports, votes = 5, 6, 40_000
+	large := load.Report{Arrived: other.Add(-time.Second)}
+	for i := range 1000 {
+		large.Services = append(large.Services, load.ServiceReport{Service: strings.Repeat("s", 500) + strconv.Itoa(i), Interval: time.Second})
+	}
+	much := &here{}
+	for i := range streams {
+		much.windows = append(much.windows, load.StreamWindow{
+			Stream: load.StreamID(i + 1), Node: load.Node{ID: "client", Locality: usA}, Opened: other.Add(-time.Minute), Closed: other,
+			Reports: slices.Repeat([]load.Report{large}, reports),
+		})
+	}
+	for i := range votes {
+		much.votes = append(much.votes, health.Report{Checker: "checker", Service: "checkout", Locality: usA, Address: "10.0.0.1:" + strconv.Itoa(i), Arrived: other})
+	}
+	leader, follower := newEnd(true, &here{}), newEnd(false, much)
+	for _, o := range follower.Observations(other, false, false) {
+		if size := proto.Size(o); size > 2<<20 {
+			t.Errorf("a message has %d bytes", size)
+		}
+	}
+	pass(t, follower, leader, 1, other, clock)
+	got := leader.Windows(clock)
+	if len(got) != streams {
+		t.Fatalf("the leader got %d streams", len(got))
+	}
+	for _, w := range got {
+		if len(w.Reports) != reports || !w.Closed.Equal(clock) {
+			t.Errorf("a stream has %d reports, closed at %v", len(w.Reports), w.Closed)
+		}
+	}
+	if got := leader.Votes(clock); len(got) != votes {
+		t.Errorf("the leader got %d votes", len(got))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -11,18 +13,27 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
-// Bounds of one message: many stay far below what a connection takes.
+// Bounds of one message: it stays far below the 4 MiB that a connection takes.
 const (
 	windowsPerPart       = 500
 	subscriptionsPerPart = 5_000
+	// bytesPerPart is how many bytes of load reports or of votes a message has at most, where
+	// it has more than one of them.
+	bytesPerPart = 1 << 20
 )
 
-// checked is what checkers told, as it goes to the leader. Times are ages, in
-// nanoseconds.
+// checked is what checkers told, as the leader gets it. Times are ages, in nanoseconds.
 type checked struct {
 	Votes     []aged[health.Report] `json:"votes,omitempty"`
 	Connected []agedChecker         `json:"connected"`
 	Ended     []aged[health.Ended]  `json:"ended,omitempty"`
+}
+
+// encodedChecked is the same, with votes that are encoded.
+type encodedChecked struct {
+	Votes     []json.RawMessage    `json:"votes,omitempty"`
+	Connected []agedChecker        `json:"connected"`
+	Ended     []aged[health.Ended] `json:"ended,omitempty"`
 }
 
 type aged[T any] struct {
@@ -49,7 +60,7 @@ func (r *Relay) Observations(now time.Time, healthOnly, warm bool) []*peerv1.Obs
 		r.keepRecent(reported, now)
 		out = append(append(out, reported...), subscriptions(r.clients.Subscriptions(), now)...)
 	}
-	out = append(out, &peerv1.Observations{Health: r.checked(now)})
+	out = append(out, r.checked(now)...)
 	version := r.version()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,13 +73,12 @@ func (r *Relay) Observations(now time.Time, healthOnly, warm bool) []*peerv1.Obs
 	return out
 }
 
-func (r *Relay) checked(now time.Time) []byte {
-	c := checked{Connected: []agedChecker{}}
-	for _, v := range r.checkers.Collect(now) {
-		age := now.Sub(v.Arrived)
-		v.Arrived = time.Time{}
-		c.Votes = append(c.Votes, aged[health.Report]{v, age})
-	}
+// checked always gives one message: a replica without checkers says so.
+func (r *Relay) checked(now time.Time) []*peerv1.Observations {
+	var out []*peerv1.Observations
+	c := encodedChecked{Connected: []agedChecker{}}
+	size := 0
+	votes := r.checkers.Collect(now)
 	for _, k := range r.checkers.Connected(now) {
 		a := agedChecker{Checker: k, Since: now.Sub(k.Since), LastSeen: now.Sub(k.LastSeen)}
 		a.Checker.Since, a.Checker.LastSeen = time.Time{}, time.Time{}
@@ -79,39 +89,76 @@ func (r *Relay) checked(now time.Time) []byte {
 		e.At = time.Time{}
 		c.Ended = append(c.Ended, aged[health.Ended]{e, age})
 	}
-	data, err := json.Marshal(c) //nolint:musttag,nolintlint // the linter does not always see it
+	end := func() {
+		out = append(out, &peerv1.Observations{Health: encoded(c)})
+		c.Votes, c.Ended, size = nil, nil, 0
+	}
+	for _, v := range votes {
+		age := now.Sub(v.Arrived)
+		v.Arrived = time.Time{}
+		vote := encoded(aged[health.Report]{v, age})
+		if len(c.Votes) > 0 && size+len(vote) > bytesPerPart {
+			end()
+		}
+		c.Votes, size = append(c.Votes, vote), size+len(vote)
+	}
+	end()
+	return out
+}
+
+// encoded writes texts and numbers as JSON; of those there is none that can't be written.
+func encoded(v any) []byte {
+	data, err := json.Marshal(v) //nolint:musttag,nolintlint // the linter does not always see it
 	if err != nil {
-		return nil // of texts and numbers there is none that can't be written
+		return nil
 	}
 	return data
 }
 
 func windows(list []load.StreamWindow, now time.Time) []*peerv1.Observations {
-	var out []*peerv1.Observations
-	for len(list) > 0 {
-		n := min(len(list), windowsPerPart)
-		o := &peerv1.Observations{Windows: make([]*peerv1.StreamWindow, n)}
-		for i := range o.GetWindows() {
-			o.Windows[i] = window(&list[i], now)
-		}
-		out, list = append(out, o), list[n:]
+	p := &parts{}
+	for i := range list {
+		p.window(&list[i], now)
 	}
-	return out
+	return p.out
 }
 
-func window(w *load.StreamWindow, now time.Time) *peerv1.StreamWindow {
-	out := &peerv1.StreamWindow{
+// parts are windows, in messages.
+type parts struct {
+	out  []*peerv1.Observations
+	size int // bytes of reports in the last one
+}
+
+// window adds a window. The leader joins the pieces of one that does not fit into a message.
+func (p *parts) window(w *load.StreamWindow, now time.Time) {
+	piece := p.piece(w, now)
+	for i := range w.Reports {
+		r := report(&w.Reports[i], now)
+		size := proto.Size(r)
+		if p.size > 0 && p.size+size > bytesPerPart {
+			p.out = append(p.out, &peerv1.Observations{})
+			p.size, piece = 0, p.piece(w, now)
+		}
+		piece.Reports, p.size = append(piece.Reports, r), p.size+size
+	}
+	if !w.Closed.IsZero() { // the last piece ends the stream
+		closed := age(now, w.Closed)
+		piece.ClosedAgeUs = &closed
+	}
+}
+
+// piece adds a window without reports to the last message.
+func (p *parts) piece(w *load.StreamWindow, now time.Time) *peerv1.StreamWindow {
+	if n := len(p.out); n == 0 || len(p.out[n-1].GetWindows()) == windowsPerPart {
+		p.out, p.size = append(p.out, &peerv1.Observations{}), 0
+	}
+	piece := &peerv1.StreamWindow{
 		Stream: uint64(w.Stream), NodeId: w.Node.ID, NodeCluster: w.Node.Cluster, NodeLocality: locality(w.Node.Locality),
 		Agent: uint32(w.Node.Agent), Account: w.Account, Identified: w.Identified, OpenedAgeUs: age(now, w.Opened),
 	}
-	if !w.Closed.IsZero() {
-		closed := age(now, w.Closed)
-		out.ClosedAgeUs = &closed
-	}
-	for i := range w.Reports {
-		out.Reports = append(out.Reports, report(&w.Reports[i], now))
-	}
-	return out
+	last := p.out[len(p.out)-1]
+	last.Windows = append(last.Windows, piece)
+	return piece
 }
 
 func report(r *load.Report, now time.Time) *peerv1.Report {
