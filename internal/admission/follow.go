@@ -106,9 +106,7 @@ func (c *messageConn) SyscallConn() (syscall.RawConn, error) { return rawConn(c.
 
 // leave takes all that it holds out of the count.
 func (c *messageConn) leave() (bytes int64) {
-	c.all.mu.Lock()
-	delete(c.all.open, c)
-	c.all.mu.Unlock()
+	c.all.leave(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	bytes = c.held.Load()
@@ -147,7 +145,7 @@ func (c *messageConn) received(f *frames, data []byte, end bool) {
 	if end && u != nil {
 		switch {
 		case f.kind == frameReset:
-			c.end(f.stream, u)
+			c.endStream(f.stream, u)
 		case f.endsStream():
 			u.finished = true // gRPC keeps what came before, until the handler has read or left it
 		}
@@ -157,12 +155,12 @@ func (c *messageConn) received(f *frames, data []byte, end bool) {
 // sent takes a piece of a frame that the server sent.
 func (c *messageConn) sent(f *frames, _ []byte, end bool) {
 	if u := c.streams[f.stream]; end && u != nil && (f.kind == frameReset || f.endsStream()) {
-		c.end(f.stream, u)
+		c.endStream(f.stream, u)
 	}
 }
 
-// end forgets a stream: gRPC does, too.
-func (c *messageConn) end(stream uint32, u *Unread) {
+// endStream forgets a stream: gRPC does, too.
+func (c *messageConn) endStream(stream uint32, u *Unread) {
 	c.hold(-u.held())
 	u.gone, u.others = true, nil
 	delete(c.streams, stream)

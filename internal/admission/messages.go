@@ -9,7 +9,8 @@ import (
 
 // Messages bounds the memory of messages that gRPC holds: messages that are not
 // whole yet, up to the largest size that it accepts on each stream, and whole
-// messages that no handler has taken. It may be used by several goroutines.
+// messages that no handler has taken; and of what handlers keep of messages, and of the
+// bodies of requests over HTTP ([Body]). It may be used by several goroutines.
 type Messages struct {
 	most    int64
 	closed  func(peer net.Addr, bytes int64)
@@ -18,7 +19,15 @@ type Messages struct {
 	used    atomic.Int64
 
 	mu   sync.Mutex
-	open map[*messageConn]struct{}
+	open map[holder]struct{}
+}
+
+// holder is one that holds messages: a connection, or a request over HTTP.
+type holder interface {
+	// of returns the address that it counts under, and what it holds, in bytes.
+	of() (address string, bytes int64)
+	// end ends it, and returns where it comes from and what it held.
+	end() (from net.Addr, bytes int64)
 }
 
 // Of the memory that they may take, the part that they may use: the heap grows to
@@ -34,7 +43,7 @@ const (
 // Where they take more, the largest connection of the address that holds most is
 // closed, and closed is called with its address and what it held.
 func NewMessages(memory int64, m *Metrics, closed func(peer net.Addr, bytes int64)) *Messages {
-	return &Messages{most: memory / ofParts * usedParts, metrics: m, closed: closed, open: map[*messageConn]struct{}{}}
+	return &Messages{most: memory / ofParts * usedParts, metrics: m, closed: closed, open: map[holder]struct{}{}}
 }
 
 // Pace asks, before streams that an address opens are handed on, how long that has
@@ -71,40 +80,61 @@ func (m *Messages) follow(c net.Conn) *messageConn {
 	f := &messageConn{Conn: c, all: m, address: Address(c.RemoteAddr()), streams: map[uint32]*Unread{}, left: make(chan struct{})}
 	f.in.skip = prefaceSize
 	f.visitIn, f.visitOut = f.received, f.sent
-	m.mu.Lock()
-	m.open[f] = struct{}{}
-	m.mu.Unlock()
+	m.enter(f)
 	return f
 }
 
 // relieve closes connections until there is room.
 func (m *Messages) relieve() {
 	for m.used.Load() > m.most {
-		c := m.heaviest()
-		if c == nil {
+		h := m.heaviest()
+		if h == nil {
 			return
 		}
-		bytes := c.leave()
-		_ = c.Conn.Close() // whoever uses it sees
+		from, bytes := h.end()
 		m.metrics.refuse(ofClients, PartMessages)
-		m.closed(c.RemoteAddr(), bytes)
+		m.closed(from, bytes)
 	}
 }
 
-// heaviest is the largest connection of the address that holds most.
-func (m *Messages) heaviest() *messageConn {
+// heaviest is the largest holder of the address that holds most.
+func (m *Messages) heaviest() holder {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	by := map[string]int64{}
-	for c := range m.open {
-		by[c.address] += c.held.Load()
+	for h := range m.open {
+		address, bytes := h.of()
+		by[address] += bytes
 	}
-	var out *messageConn
+	var out holder
 	var most [2]int64
-	for c := range m.open {
-		if of := [2]int64{by[c.address], c.held.Load()}; of[1] > 0 && (of[0] > most[0] || of[0] == most[0] && of[1] > most[1]) {
-			out, most = c, of
+	for h := range m.open {
+		address, bytes := h.of()
+		if of := [2]int64{by[address], bytes}; bytes > 0 && (of[0] > most[0] || of[0] == most[0] && bytes > most[1]) {
+			out, most = h, of
 		}
 	}
 	return out
+}
+
+func (m *Messages) enter(h holder) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open[h] = struct{}{}
+}
+
+func (m *Messages) leave(h holder) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.open, h)
+}
+
+// of implements holder.
+func (c *messageConn) of() (address string, bytes int64) { return c.address, c.held.Load() }
+
+// end implements holder.
+func (c *messageConn) end() (from net.Addr, bytes int64) {
+	bytes = c.leave()
+	_ = c.Conn.Close() // whoever uses it sees
+	return c.RemoteAddr(), bytes
 }

@@ -56,6 +56,7 @@ type Unread struct {
 	others []alike
 	cost   int64
 	grown  int64 // of cost: what the message that the handler is taking takes beyond what came of it
+	kept   int64 // what the handler keeps of messages that it has taken
 }
 
 // alike is a number of messages that cost the same.
@@ -64,8 +65,8 @@ type alike struct {
 	each     int64
 }
 
-// held is what gRPC holds of the stream.
-func (u *Unread) held() int64 { return u.part + u.cost }
+// held is what gRPC holds of the stream, and its handler.
+func (u *Unread) held() int64 { return u.part + u.cost + u.kept }
 
 // take takes what came of a stream, a piece of a frame, which may end messages and
 // begin others.
@@ -133,6 +134,21 @@ func (u *Unread) Waits(bytes int) {
 		u.grown += more
 		u.cost += more
 		c.hold(more)
+	}
+	c.mu.Unlock()
+	c.all.relieve()
+}
+
+// Keeps says how many bytes the handler keeps from now on of messages that it has taken.
+func (u *Unread) Keeps(bytes int) {
+	if u == nil {
+		return
+	}
+	c := u.conn
+	c.mu.Lock()
+	if !c.gone && !u.gone {
+		c.hold(int64(bytes) - u.kept)
+		u.kept = int64(bytes)
 	}
 	c.mu.Unlock()
 	c.all.relieve()

@@ -51,6 +51,7 @@ func (s *Server) Handler() http.Handler {
 		var got fetched
 		err = s.reading.In(r.Context(), func() error {
 			m, form, err := convert.HealthMessageFromJSON(body, form)
+			body = nil
 			if err != nil {
 				return malformedError{err}
 			}
@@ -144,6 +145,8 @@ func (s *Server) poll(ctx context.Context, m convert.HealthMessage, form rpc.For
 	if err != nil {
 		return nil, s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 	}
+	m.Request.Reset() // it may wait now, and has to keep nothing of what came
+	rpc.Keeps(ctx, 0)
 	s.place(ctx, address, &hello.Node)
 	if err := s.allowed(ctx, hello.Node); err != nil {
 		return nil, err

@@ -291,9 +291,12 @@ func (s *Server) account(ctx context.Context) string {
 	return s.opts.Account(ctx)
 }
 
+// places reports whether Options.Place is to fill in the locality of a checker.
+func (s *Server) places(n *rpc.Node) bool { return s.opts.Place != nil && n.Machine != "" }
+
 // place has Options.Place fill in the locality of a checker that names its machine.
 func (s *Server) place(ctx context.Context, peer string, n *rpc.Node) {
-	if s.opts.Place != nil && n.Machine != "" {
+	if s.places(n) {
 		_ = s.reading.Out(func() error {
 			s.opts.Place(ctx, peer, n)
 			return nil

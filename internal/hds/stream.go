@@ -165,6 +165,9 @@ func (st *stream) read() error {
 			}
 			return err
 		}
+		if m.late != nil {
+			m.enterLate()
+		}
 		if m.refused == nil {
 			continue
 		}
@@ -181,7 +184,8 @@ type received struct {
 	stream  *stream
 	first   bool
 	inTurn  bool
-	refused error // ends the stream
+	late    *convert.CheckerHello // of a checker that has to be placed, which may take seconds
+	refused error                 // ends the stream
 }
 
 // Size implements rpc.Sizer.
@@ -212,26 +216,49 @@ func (m *received) ReadMessage(encoded []byte) error {
 		m.refused = m.stream.report(encoded, now)
 		return nil
 	}
-	if m.refused = m.stream.introduce(encoded, now); m.refused == nil {
-		m.first = false
-		close(m.stream.ready)
+	hello, err := m.stream.introduce(encoded)
+	if err != nil {
+		m.refused = err
+		return nil
 	}
+	if m.stream.server.places(&hello.Node) {
+		m.late = &hello
+		return nil
+	}
+	m.enter(hello, now)
 	return nil
 }
 
+// enterLate places a checker and takes it in. No message is kept meanwhile.
+func (m *received) enterLate() {
+	hello := *m.late
+	m.late = nil
+	st := m.stream
+	st.server.opts.Place(st.grpc.Context(), st.peer, &hello.Node)
+	m.enter(hello, time.Now())
+}
+
+// enter takes a checker in, or refuses it.
+func (m *received) enter(hello convert.CheckerHello, now time.Time) {
+	if m.refused = m.stream.admit(hello, now); m.refused == nil {
+		m.first = false
+		close(m.stream.ready)
+	}
+}
+
 // introduce reads the first message, which says who the checker is.
-func (st *stream) introduce(data []byte, now time.Time) error {
-	s := st.server
+func (st *stream) introduce(data []byte) (convert.CheckerHello, error) {
 	m, err := convert.FirstHealthMessage(data)
 	if err != nil {
-		return err
+		return convert.CheckerHello{}, err
 	}
 	hello, err := convert.CheckerFrom(m.Request, st.form)
-	hello = hello.Bounded(st.server.opts.EnvoyEndpoints)
-	if err != nil {
-		return err
-	}
-	s.place(st.grpc.Context(), st.peer, &hello.Node)
+	return hello.Bounded(st.server.opts.EnvoyEndpoints), err
+}
+
+// admit takes a checker in that is allowed.
+func (st *stream) admit(hello convert.CheckerHello, now time.Time) error {
+	s := st.server
 	before := s.reauthorizations.Load()
 	if err := s.allowed(st.grpc.Context(), hello.Node); err != nil {
 		return err

@@ -94,8 +94,27 @@ func (g *Gate) HTTP(h http.Handler) http.Handler {
 			return
 		}
 		defer v.stream.Close()
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
+		ctx, done := g.counted(raw, r)
+		defer done()
+		h.ServeHTTP(w, r.WithContext(context.WithValue(ctx, visitorKey{}, v)))
 	})
+}
+
+// counted counts what is kept of a request. Where messages of clients take too much, its
+// connection may be closed.
+func (g *Gate) counted(w http.ResponseWriter, r *http.Request) (ctx context.Context, done func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	control := http.NewResponseController(w)
+	body := g.messages.Body(tcpAddress(r), func() {
+		cancel()
+		// Nothing is read or written any more: the server closes the connection.
+		_ = control.SetReadDeadline(time.Unix(1, 0))
+		_ = control.SetWriteDeadline(time.Unix(1, 0))
+	})
+	return rpc.WithUnread(ctx, body), func() {
+		body.Close()
+		cancel()
+	}
 }
 
 // kindOfPoll tells what a client polls for, by the path.
@@ -133,12 +152,15 @@ func (g *Gate) fromReboundPage(r *http.Request) bool {
 }
 
 // httpAddress is what the peer of a request counts under.
-func httpAddress(r *http.Request) string {
+func httpAddress(r *http.Request) string { return admission.Address(tcpAddress(r)) }
+
+// tcpAddress is that of the peer of a request; another where it does not come by TCP.
+func tcpAddress(r *http.Request) net.Addr {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return admission.Address(nil)
+		return &net.UnixAddr{Name: r.RemoteAddr, Net: "unix"}
 	}
-	return admission.Address(net.TCPAddrFromAddrPort(ap))
+	return net.TCPAddrFromAddrPort(ap)
 }
 
 // AdminListener returns the listener of operators, over TLS where it is configured.

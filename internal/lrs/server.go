@@ -286,12 +286,8 @@ func (s *Server) stream(g grpc.ServerStream, form rpc.Form) error {
 	return err
 }
 
-// enter takes a stream in by its first message; the errors are statuses.
-func (s *Server) enter(m *message, hello *loadstatsv3.LoadStatsRequest) error {
-	st := m.stream
-	if err := m.introduce(hello); err != nil {
-		return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
-	}
+// enter takes a stream in that has named its node; the errors are statuses.
+func (s *Server) enter(st *stream) error {
 	before := s.reauthorizations.Load()
 	if err := s.welcome(st); err != nil {
 		return err

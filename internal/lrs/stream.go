@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,6 +119,13 @@ func (st *stream) read(ready chan<- struct{}) error {
 			}
 			return err
 		}
+		if m.late != nil {
+			late := m.late
+			m.late = nil
+			if err := st.apart(func() error { return m.enterLate(late) }); err != nil {
+				return err
+			}
+		}
 		if m.refused != nil {
 			return m.refused
 		}
@@ -133,6 +141,7 @@ type message struct {
 	stream  *stream
 	ready   chan<- struct{} // nil after the first message
 	refused error           // ends the stream
+	late    *late           // the first message, whose client has to be placed
 
 	excessive bool // the message was ignored: there are too many
 	joined    bool // it came in pieces and was joined in turn
@@ -158,18 +167,6 @@ func (m *message) Wait() error {
 	}
 }
 
-// aside calls f, which may wait, and lets another message be joined meanwhile.
-func (m *message) aside(f func()) {
-	if !m.joined {
-		f()
-		return
-	}
-	joining := m.stream.server.joining
-	<-joining
-	defer func() { joining <- struct{}{} }()
-	f()
-}
-
 // giveBack lets another message be joined.
 func (m *message) giveBack() {
 	if m.joined {
@@ -189,7 +186,7 @@ func (m *message) Skips() protowire.Number {
 // ReadMessage implements rpc.Reader.
 func (m *message) ReadMessage(encoded []byte) error {
 	defer m.giveBack()
-	st, s := m.stream, m.stream.server
+	st := m.stream
 	now := time.Now()
 	if m.ready != nil {
 		statistics, err := false, error(nil)
@@ -199,17 +196,22 @@ func (m *message) ReadMessage(encoded []byte) error {
 		}); broken != nil {
 			m.refused = broken
 		}
-		if err != nil || m.refused != nil || !statistics {
+		if err != nil || m.refused != nil || m.late != nil || !statistics {
 			return err
 		}
 	}
-	if m.excessive = st.excessive(now); m.excessive {
-		return nil
-	}
-	if err := st.report(encoded, now); err != nil {
-		m.refused = s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
-	}
+	m.count(encoded, now)
 	return nil
+}
+
+// count reads the statistics of a message, unless there are too many messages.
+func (m *message) count(encoded []byte, now time.Time) {
+	if m.excessive = m.stream.excessive(now); m.excessive {
+		return
+	}
+	if err := m.stream.report(encoded, now); err != nil {
+		m.refused = m.stream.server.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+	}
 }
 
 // nodeField returns the field with the node as it was sent, and whether the message holds
@@ -247,26 +249,62 @@ func (m *message) greet(encoded []byte) (statistics bool, err error) {
 	if err := rpc.Decode(node, &hello); err != nil {
 		return false, err
 	}
-	if m.refused = m.stream.server.enter(m, &hello); m.refused != nil {
-		return false, nil //nolint:nilerr // whoever receives the message ends the stream with it
+	st := m.stream
+	if err := st.introduce(&hello); err != nil {
+		m.refused = st.server.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+		return false, nil
 	}
-	close(m.ready)
-	m.ready = nil
+	if st.server.opts.Place != nil && st.node.Machine != "" {
+		m.late = &late{}
+		if statistics {
+			m.late.statistics = slices.Clone(encoded)
+		}
+		return false, nil
+	}
+	m.enter()
 	return statistics, nil
 }
 
+// enter takes the stream in, or refuses it.
+func (m *message) enter() {
+	if m.refused = m.stream.server.enter(m.stream); m.refused == nil {
+		close(m.ready)
+		m.ready = nil
+	}
+}
+
+// late is the first message of a client that has to be placed, which may take seconds.
+// Thousands of clients may wait for that: the message is kept only if it holds
+// statistics, and counts as unread then.
+type late struct{ statistics []byte }
+
+// enterLate places the client, and then takes it in and what it reports.
+func (m *message) enterLate(late *late) error {
+	st := m.stream
+	ctx := st.grpc.Context()
+	rpc.Keeps(ctx, len(late.statistics))
+	defer rpc.Keeps(ctx, 0)
+	st.server.opts.Place(ctx, st.peer, &st.node)
+	st.window.Node = st.node.Node
+	if m.enter(); m.refused != nil || late.statistics == nil {
+		return nil
+	}
+	if err := m.Wait(); err != nil {
+		return err
+	}
+	defer m.giveBack()
+	m.count(late.statistics, time.Now())
+	return nil
+}
+
 // introduce reads the node of the first message; later ones don't count.
-func (m *message) introduce(hello *loadstatsv3.LoadStatsRequest) error {
+func (st *stream) introduce(hello *loadstatsv3.LoadStatsRequest) error {
 	if hello.GetNode() == nil {
 		return errNoNode
 	}
 	n, err := rpc.NodeFrom(hello.GetNode())
 	if err != nil {
 		return err
-	}
-	st := m.stream
-	if place := st.server.opts.Place; place != nil && n.Machine != "" {
-		m.aside(func() { place(st.grpc.Context(), st.peer, &n) })
 	}
 	st.node = n
 	st.window.Node = n.Node

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -21,10 +22,10 @@ func IsCheckerPath(path string) bool { return path == CheckerPath || path == Che
 // maxPollBody bounds what one poll over HTTP may send, in bytes.
 const maxPollBody = 4 << 20
 
-// ReadPoll reads the body of a poll. On an error it gives the HTTP status with
-// which the poll is refused.
+// ReadPoll reads the body of a poll, which counts as kept by the request. On an error it
+// gives the HTTP status with which the poll is refused.
 func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
-	body, err := io.ReadAll(LimitBody(w, r, maxPollBody))
+	body, err := readAll(r.Context(), LimitBody(w, r, maxPollBody))
 	if err == nil {
 		return body, http.StatusOK, nil
 	}
@@ -32,6 +33,28 @@ func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
 		return nil, http.StatusRequestEntityTooLarge, err
 	}
 	return nil, http.StatusBadRequest, err
+}
+
+// leastRead is what is read of a body at first, in bytes.
+const leastRead = 4 << 10
+
+// readAll reads all that there is, and tells what that takes before it takes it.
+func readAll(ctx context.Context, in io.Reader) ([]byte, error) {
+	body := make([]byte, 0, leastRead)
+	for {
+		if len(body) == cap(body) {
+			Keeps(ctx, 2*cap(body))
+			body = append(make([]byte, 0, 2*cap(body)), body...)
+		}
+		n, err := in.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if errors.Is(err, io.EOF) {
+			return body, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // LimitBody gives the body of a request, of which it reads at most limit bytes.

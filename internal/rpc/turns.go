@@ -39,7 +39,8 @@ func (t Turns) In(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// Out calls f, which may wait, from within In, and lets another message go first.
+// Out calls f, which may wait, from within In, and lets another message go first. What
+// the caller holds of its message meanwhile has to be small, or told by [Keeps].
 func (t Turns) Out(f func() error) error {
 	t.GiveBack()
 	defer func() { t <- struct{}{} }()
@@ -88,10 +89,13 @@ func (s *single) ReadMessage(encoded []byte) error {
 
 type unreadKey struct{}
 
-// Unread counts what a client sent that no handler has taken.
+// Unread counts what a client sent that no handler has taken, or that a handler keeps
+// while it waits.
 type Unread interface {
 	// Waits says how many bytes the message that is being received takes while it waits.
 	Waits(bytes int)
+	// Keeps says how many bytes the handler keeps from now on of what it has taken, 0 = none.
+	Keeps(bytes int)
 }
 
 // WithUnread notes in the context of a stream or a request who counts what of it is unread.
@@ -107,6 +111,18 @@ func Waits(ctx context.Context, bytes int) {
 	}
 	if u, ok := ctx.Value(unreadKey{}).(Unread); ok {
 		u.Waits(bytes)
+	}
+}
+
+// Keeps tells whoever counts what is unread of the stream or request with this context how
+// many bytes its handler keeps of what came, until it is told otherwise or the stream or
+// request ends. Whoever keeps a message while it waits for others has to tell.
+func Keeps(ctx context.Context, bytes int) {
+	if bytes < waitsFrom {
+		bytes = 0
+	}
+	if u, ok := ctx.Value(unreadKey{}).(Unread); ok {
+		u.Keeps(bytes)
 	}
 }
 

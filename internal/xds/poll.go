@@ -66,7 +66,7 @@ type Answer struct {
 	Unchanged bool             // the client has this version
 }
 
-// RequestReader reads a request.
+// RequestReader reads a request. Afterwards it keeps nothing of what it has read.
 type RequestReader func() (*discoveryv3.DiscoveryRequest, error)
 
 // Poll answers a request without a stream. If the client has all that it asks
@@ -89,6 +89,8 @@ func (s *Server) Poll(ctx context.Context, read RequestReader, method Method, pe
 	if malformed != nil {
 		return nil, malformed
 	}
+	r.Names = nil // those of the poller are in the budget of polls
+	rpc.Keeps(ctx, 0)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
@@ -118,13 +120,9 @@ func (s *Server) Poll(ctx context.Context, read RequestReader, method Method, pe
 // Turns are those in which a request is decoded and answered by Fetch.
 func (s *Server) Turns() rpc.Turns { return s.handling }
 
-// Fetch answers one request over gRPC, at once and in full. It is called in turn.
+// Fetch answers one request over gRPC, at once and in full, and clears it. It is called in turn.
 func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method) (*rpc.Frame, error) {
 	a, err := s.fetch(ctx, m, method)
-	if err == nil && a.Unchanged { // which gRPC has no way to say
-		m.VersionInfo = ""
-		a, err = s.fetch(ctx, m, method)
-	}
 	if err != nil {
 		return nil, s.statusOf(err)
 	}
@@ -149,14 +147,20 @@ func (s *Server) fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, met
 		return nil, err
 	}
 	view, _ := p.group.current()
-	a, err := s.answer(p, &r, view, p.turn(view, time.Now()).number)
-	if err == nil && !a.Unchanged {
+	answer := func() (*Answer, error) { return s.answer(p, &r, view, p.turn(view, time.Now()).number) }
+	a, err := answer()
+	if err == nil && a.Unchanged { // which gRPC has no way to say
+		r.Version = ""
+		a, err = answer()
+	}
+	if err == nil {
 		s.metrics.pushes[r.Kind].Inc()
 	}
 	return a, err
 }
 
-// poll checks a request and finds or enters its client. It is called in turn.
+// poll checks a request and finds or enters its client. It is called in turn, and clears
+// the message: while it waits, only what the client asks for is kept.
 func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method, peer string) (*poller, resource.Request, error) {
 	r, err := resource.RequestFrom(m, method.Only, s.options.Limits)
 	if err != nil {
@@ -167,6 +171,9 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	if err != nil {
 		return nil, r, err
 	}
+	r.Node = nil
+	m.Reset()
+	rpc.Keeps(ctx, r.Size())
 	if s.options.Place != nil && node.Machine != "" {
 		_ = s.handling.Out(func() error {
 			s.options.Place(ctx, peer, &node)

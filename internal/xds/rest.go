@@ -68,7 +68,10 @@ func rest(s *Server, m Method) http.Handler {
 			http.Error(w, resource.Complaint(err), code)
 			return
 		}
-		read := func() (*discoveryv3.DiscoveryRequest, error) { return readPoll(body, m.Form) }
+		read := func() (*discoveryv3.DiscoveryRequest, error) {
+			defer func() { body = nil }()
+			return readPoll(body, m.Form)
+		}
 		a, err := s.Poll(peerContext(r).Context(), read, m, r.RemoteAddr, patience(r))
 		if malformed := (malformedError{}); errors.As(err, &malformed) {
 			http.Error(w, "not a DiscoveryRequest in JSON: "+resource.Complaint(malformed.error), http.StatusBadRequest)

@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"context"
 	"errors"
 	"io"
 	"runtime"
@@ -170,6 +169,11 @@ func (s *stream) receiveSotW() error {
 	if m.pending {
 		s.offer(time.Now())
 	}
+	if m.late != nil {
+		late := m.late
+		m.late = nil // the stream keeps m
+		return s.catchUp(late)
+	}
 	return m.refused
 }
 
@@ -180,6 +184,7 @@ type sotwRequest struct {
 	inTurn
 
 	pending bool  // there is something to send now
+	late    *late // it has to wait
 	refused error // ends the stream
 }
 
@@ -192,7 +197,10 @@ func (r *sotwRequest) ReadMessage(encoded []byte) (malformed error) {
 		return nil
 	}
 	m := &discoveryv3.DiscoveryRequest{}
-	r.refused, malformed = r.handle(encoded, m, func() error { return r.stream.decoded(m) })
+	r.refused, malformed = r.handle(encoded, m, func() (err error) {
+		r.late, err = r.stream.decoded(m)
+		return err
+	})
 	return malformed
 }
 
@@ -245,23 +253,31 @@ func (t *inTurn) handle(encoded []byte, m proto.Message, f func() error) (refuse
 	return refused, malformed
 }
 
-// decoded handles a state-of-the-world request that had to be decoded.
-func (s *stream) decoded(m *discoveryv3.DiscoveryRequest) error {
+// decoded handles a state-of-the-world request that had to be decoded, unless it has to wait.
+func (s *stream) decoded(m *discoveryv3.DiscoveryRequest) (*late, error) {
 	r, err := resource.RequestFrom(m, s.only, s.server.options.Limits)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := s.identify(&r.Head); err != nil {
-		return err
+	handle := func() error {
+		if err := s.request(&r); err != nil {
+			return err
+		}
+		s.offer(time.Now())
+		return nil
 	}
-	if err := s.await(s.raw.Context(), &r.Head, r.Version); err != nil {
-		return err
+	node, waits, err := s.identify(&r.Head)
+	if err != nil {
+		return nil, err
 	}
-	if err := s.request(&r); err != nil {
-		return err
+	awaited := r.Version
+	if s.server.options.Await == nil || s.subscribesTo(r.TypeURL) {
+		awaited = ""
 	}
-	s.offer(time.Now())
-	return nil
+	if waits || awaited != "" {
+		return &late{node: node, enters: waits, version: awaited, bytes: r.Size(), handle: handle}, nil
+	}
+	return nil, handle()
 }
 
 func (s *stream) receiveDelta() error {
@@ -272,8 +288,15 @@ func (s *stream) receiveDelta() error {
 	if m.refused != nil {
 		return m.refused
 	}
+	if m.late != nil {
+		if err := s.catchUp(m.late); err != nil {
+			return err
+		}
+	}
 	if m.again {
 		r := &m.request
+		rpc.Keeps(s.raw.Context(), r.Size())
+		defer rpc.Keeps(s.raw.Context(), 0)
 		if err := s.slowDown(r); err != nil {
 			return err
 		}
@@ -292,6 +315,7 @@ type deltaRequest struct {
 
 	request resource.DeltaRequest
 	again   bool
+	late    *late // it has to wait
 	refused error // ends the stream
 }
 
@@ -303,14 +327,26 @@ func (r *deltaRequest) ReadMessage(encoded []byte) (malformed error) {
 	return malformed
 }
 
+// decoded handles a request, unless it has to wait.
 func (r *deltaRequest) decoded(m *discoveryv3.DeltaDiscoveryRequest) (err error) {
 	s := r.stream
 	if r.request, err = resource.DeltaRequestFrom(m, s.only, s.server.options.Limits); err != nil {
 		return err
 	}
-	if err := s.identify(&r.request.Head); err != nil {
+	node, waits, err := s.identify(&r.request.Head)
+	switch {
+	case err != nil:
 		return err
+	case waits:
+		r.late = &late{node: node, enters: true, bytes: r.request.Size(), handle: r.identified}
+		return nil
 	}
+	return r.identified()
+}
+
+// identified handles a request of a client that the stream knows.
+func (r *deltaRequest) identified() error {
+	s := r.stream
 	if returns := s.server.options.Returns; returns != nil && len(r.request.Initial) > 0 && !s.subscribesTo(r.request.TypeURL) {
 		if err := returns(); err != nil {
 			return err
@@ -321,58 +357,6 @@ func (r *deltaRequest) decoded(m *discoveryv3.DeltaDiscoveryRequest) (err error)
 		return nil
 	}
 	return s.deltaRequest(&r.request)
-}
-
-// identify takes the node from the first message, and from no other, and makes
-// the stream follow its locality. It is called in turn.
-func (s *stream) identify(h *resource.Head) error {
-	s.server.metrics.requests[h.Kind].Inc()
-	s.spoke.Store(true)
-	if s.group != nil { // written by this goroutine only
-		return nil
-	}
-	node, err := rpc.NodeFrom(h.Node)
-	if err != nil {
-		return err
-	}
-	if place := s.server.options.Place; place != nil && node.Machine != "" {
-		if err := s.server.handling.Out(func() error {
-			place(s.raw.Context(), s.peer, &node)
-			return nil
-		}); err != nil {
-			return err
-		}
-	}
-	before := s.server.reauthorizations.Load()
-	if err := s.server.welcome(s, node); err != nil {
-		return err
-	}
-	if s.server.published.Load() == nil {
-		if err := s.server.handling.Out(func() error { return s.server.ready(s.raw.Context()) }); err != nil {
-			return err
-		}
-	}
-	if err := s.takePart(node); err != nil {
-		return err
-	}
-	if s.server.reauthorizations.Load() != before { // that one may have missed this stream
-		return s.server.welcome(s, node)
-	}
-	return nil
-}
-
-// await waits until the server has what a client shows in its first request of a type,
-// and brings the stream there. It is called in turn.
-func (s *stream) await(ctx context.Context, h *resource.Head, shown string) error {
-	wait := s.server.options.Await
-	if wait == nil || shown == "" || s.subscribesTo(h.TypeURL) {
-		return nil
-	}
-	if err := s.server.handling.Out(func() error { return wait(ctx, s.peer, shown) }); err != nil {
-		return err
-	}
-	s.advance(s.group.update(s.server.published.Load()), time.Now())
-	return nil
 }
 
 // repeatPause is the least time between two answers to a client that subscribes

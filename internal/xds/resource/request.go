@@ -40,7 +40,7 @@ func (l Limits) MaxNames() int { return l.withDefaults().Names }
 
 // Head is what state-of-the-world and delta requests have in common.
 type Head struct {
-	Node    *corev3.Node // to be trusted in the first message of a stream only
+	Node    *corev3.Node // to be trusted in the first message of a stream only; whoever has read it sets nil
 	Kind    Kind
 	Form    rpc.Form // V3 or V2; by the type URL
 	TypeURL string
@@ -64,6 +64,34 @@ type DeltaRequest struct {
 	Subscribe   []string
 	Unsubscribe []string
 	Initial     map[string]string // resource name -> version that the client holds
+}
+
+// What strings take beside their bytes, about: their headers, and their places in a map.
+const (
+	stringCost = 24
+	entryCost  = 64
+)
+
+// Size is what a request without its node takes in memory, in bytes, about.
+func (r *Request) Size() int { return r.size() + len(r.Version) + sizeOf(r.Names) }
+
+// Size is what a request without its node takes in memory, in bytes, about.
+func (r *DeltaRequest) Size() int {
+	n := r.size() + sizeOf(r.Subscribe) + sizeOf(r.Unsubscribe)
+	for name, version := range r.Initial {
+		n += entryCost + len(name) + len(version)
+	}
+	return n
+}
+
+func (h *Head) size() int { return len(h.TypeURL) + len(h.Nonce) + len(h.Error) }
+
+func sizeOf(names []string) int {
+	n := stringCost * len(names)
+	for _, name := range names {
+		n += len(name)
+	}
+	return n
 }
 
 // RequestFrom checks and converts a request. The type of a service for one
@@ -176,7 +204,7 @@ const maxComplaint = 500
 // Parsers of JSON quote what they can't read, however long it is.
 func Complaint(err error) string { return shorten(err.Error(), maxComplaint) }
 
-// shorten cuts s to at most n bytes, between runes.
+// shorten cuts s to at most n bytes, between runes, and keeps nothing of the rest.
 func shorten(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -184,5 +212,5 @@ func shorten(s string, n int) string {
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
-	return s[:n]
+	return strings.Clone(s[:n])
 }
