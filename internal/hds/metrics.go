@@ -9,6 +9,7 @@ import (
 type metrics struct {
 	checkers prometheus.Gauge
 	reports  prometheus.Counter
+	excess   prometheus.Counter
 	rejected *prometheus.CounterVec
 	former   prometheus.Counter
 	told     *prometheus.CounterVec
@@ -48,6 +49,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		checkers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "isobar_hds_checkers", Help: "Connected checkers."}),
 		reports:  counter("reports_total", "Health reports received."),
+		excess: counter("excess_messages_total",
+			"Messages of checkers that come far more often than requested: their streams are read slowly."),
 		rejected: vec("rejected_entries_total", "Entries of health reports that do not count, by reason.", "reason"),
 		former:   counter("former_entries_total", "Entries of health reports on endpoints that had just been taken off the checker."),
 		told:     vec("specifiers_total", "Specifiers given to checkers: the first of a stream, changed, or fetched.", "kind"),
@@ -70,7 +73,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}
 	}
 	if r != nil {
-		r.MustRegister(m.checkers, m.reports, m.rejected, m.former, m.told, m.leftOut, m.refused, m.ended)
+		r.MustRegister(m.checkers, m.reports, m.excess, m.rejected, m.former, m.told, m.leftOut, m.refused, m.ended)
 	}
 	return m
 }

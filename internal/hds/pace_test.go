@@ -1,0 +1,69 @@
+package hds_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+)
+
+// TestCheckerThatFloods asserts that a checker which reports without pause is read slowly, that
+// its newest word counts all the same once it has stopped, and that a checker with many reports
+// at once that had to wait is not slowed down.
+func TestCheckerThatFloods(t *testing.T) {
+	const interval, intervals, burst, each = 10 * time.Second, 20, 64, 16
+	reg := prometheus.NewRegistry()
+	inBubble(t, hds.Options{Interval: every(interval), Registerer: reg}, func(h *harness) {
+		flood, other := h.enter("flood", "r/a"), h.enter("other", "r/a")
+		top := topology(service("checkout", 0))
+		h.srv.Designate(top, all(top, "flood", "other"))
+		flood.recv()
+		other.recv()
+		reports := func() int { return int(testhelp.Metric(t, reg, "isobar_hds_reports_total")) }
+		for range burst - 1 { // the first message was the request
+			other.report(grouped("checkout", "r/a", endpoint("10.0.0.1:80", up)))
+		}
+		synctest.Wait()
+		if n := reports(); n != burst-1 {
+			t.Errorf("%d reports at once are read, want all %d", n, burst-1)
+		}
+		if n := testhelp.Metric(t, reg, "isobar_hds_excess_messages_total"); n != 0 {
+			t.Errorf("%v messages of a checker that had to wait are too many", n)
+		}
+		before := reports()
+		up80 := &request{RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_EndpointHealthResponse{
+			EndpointHealthResponse: grouped("checkout", "r/a", endpoint("10.0.0.1:80", up)),
+		}}
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for flood.stream.Send(up80) == nil {
+			}
+		}()
+		pass(intervals * interval)
+		if n, most := reports()-before, burst+each*intervals; n < most/2 || n > most+1 {
+			t.Errorf("%d reports of the flood in %d intervals are read, want %d", n, intervals, most)
+		}
+		flood.cancel()
+		<-stopped
+		h.srv.Collect(time.Now())
+		for range 2 * burst {
+			other.report(grouped("checkout", "r/a", endpoint("10.0.0.1:80", up)))
+		}
+		other.report(grouped("checkout", "r/a", endpoint("10.0.0.1:80", late)))
+		pass(5 * interval)
+		if got := h.srv.Collect(time.Now()); len(got) != 1 || got[0].Status != isobar.HealthStatus(late) {
+			t.Errorf("the newest word of a checker that was slowed down: %+v", got)
+		}
+		if testhelp.Metric(t, reg, "isobar_hds_excess_messages_total") == 0 {
+			t.Error("no message was too many")
+		}
+		other.leave()
+	})
+}
