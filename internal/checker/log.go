@@ -32,7 +32,7 @@ func (l *limitedLog) write(level slog.Level, msg string, attrs []slog.Attr) {
 		return
 	}
 	if skipped > 0 {
-		attrs = append(attrs, slog.Int("lines_skipped", skipped))
+		attrs = append(attrs, slog.Int("skipped_lines", skipped))
 	}
 	l.to.LogAttrs(ctx, level, msg, attrs...) //nolint:sloglint // the callers' are literals
 }

@@ -55,7 +55,7 @@ func Watch(ctx context.Context, paths []string, o Options, check func() (again t
 	}
 	defer func() {
 		if err := notify.Close(); err != nil {
-			log.Warn("closing a file watch", "error", err)
+			log.Warn("could not close a file watch", "error", err)
 		}
 	}()
 	var dirs []string

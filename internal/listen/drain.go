@@ -99,7 +99,7 @@ func (s *Servers) Serve(ctx context.Context) error {
 		// Who is sent away, and who comes anew, is better served elsewhere.
 		for _, l := range s.listeners {
 			if err := l.Close(); err != nil {
-				s.log.Warn("closing the xDS listener", "error", err)
+				s.log.Warn("could not close the xDS listener", "error", err)
 			}
 		}
 		s.services.Settle()

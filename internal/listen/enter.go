@@ -248,7 +248,7 @@ func (g *entrance) Admits(role identity.Role) func(context.Context, rpc.Node) er
 func (g *entrance) turnAway(r admission.Reason, from, node string) error {
 	g.admission.Stream(r)
 	if skipped, ok := g.logs.Allow(time.Now()); ok {
-		g.log.Warn("rejected a stream", "reason", r, "from", from, "node", node, "skipped_lines", skipped)
+		g.log.Warn("rejected a stream", "reason", r, "peer", from, "node", node, "skipped_lines", skipped)
 	}
 	return status.Error(codes.ResourceExhausted, "isobar: "+r.Text()+"; try again later")
 }
@@ -267,7 +267,7 @@ func (g *entrance) refuseIdentity(err error, role identity.Role, from, node stri
 	}
 	g.refused.WithLabelValues(role.String(), reason).Inc()
 	if skipped, ok := g.logs.Allow(time.Now()); ok {
-		g.log.Warn("rejected a client", "error", err, "from", from, "node", node, "skipped_lines", skipped)
+		g.log.Warn("rejected a client", "error", err, "peer", from, "node", node, "skipped_lines", skipped)
 	}
 	return status.Error(code, "isobar: "+err.Error())
 }

@@ -381,7 +381,7 @@ func (st *stream) excessive(now time.Time) bool {
 	s.metrics.excess.Inc()
 	if skipped, ok := s.limit.Allow(now); ok {
 		s.log.Warn("a client reports load far more often than requested; ignoring the excess", "node", st.node.ID,
-			"locality", st.node.Locality.String(), "address", st.peer, "interval", interval, "skipped_lines", skipped)
+			"locality", st.node.Locality.String(), "peer", st.peer, "interval", interval, "skipped_lines", skipped)
 	}
 	return true
 }

@@ -150,6 +150,6 @@ func (p *providers) place(ctx context.Context, peer string, n *rpc.Node) {
 	}
 	if skipped, ok := p.unplaced.Allow(time.Now()); ok {
 		p.log.Warn("a client has no locality: the Kubernetes Node that it names has no zone label",
-			"client", n.ID, "peer", peer, "node", n.Machine, "error", err, "lines_skipped", skipped)
+			"node", n.ID, "peer", peer, "kubernetes_node", n.Machine, "error", err, "skipped_lines", skipped)
 	}
 }

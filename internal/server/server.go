@@ -162,7 +162,7 @@ func (s *Server) closeStore() {
 		return
 	}
 	if err := s.files.Close(); err != nil {
-		s.log.Warn("closing the state directory", "error", err)
+		s.log.Warn("could not close the state directory", "error", err)
 	}
 }
 

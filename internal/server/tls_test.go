@@ -301,7 +301,7 @@ func TestIdentities(t *testing.T) {
 		t.Errorf("told as %q", a.Text)
 	}
 	text := l.log.String()
-	for _, want := range []string{"locality not allowed", "role not allowed", "from=127.0.0.1 node="} {
+	for _, want := range []string{"locality not allowed", "role not allowed", "peer=127.0.0.1 node="} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the log does not say %q:\n%s", want, text)
 		}

@@ -391,6 +391,6 @@ func (s *session) reject(w *watch, h *resource.Head, carried []*sub, now time.Ti
 	if skipped, ok := s.server.nacks.Allow(now); ok {
 		s.server.options.Log.Warn("a client rejected a response",
 			slog.String("type", w.kind.String()), slog.String("version", w.sent.version), slog.String("error", h.Error),
-			slog.String("node", s.node.ID), slog.String("peer", s.peer), slog.Int("not_logged", skipped))
+			slog.String("node", s.node.ID), slog.String("peer", s.peer), slog.Int("skipped_lines", skipped))
 	}
 }

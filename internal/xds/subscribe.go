@@ -281,7 +281,7 @@ func (s *session) noteMissing(w *watch, name string) {
 	if skipped, ok := s.server.missingLog.Allow(time.Now()); ok {
 		s.server.options.Log.Warn("a client asks for a service that does not exist",
 			slog.String("type", w.kind.String()), slog.String("name", name), slog.String("node", s.node.ID),
-			slog.String("peer", s.peer), slog.Int("not_logged", skipped))
+			slog.String("peer", s.peer), slog.Int("skipped_lines", skipped))
 	}
 }
 

@@ -158,7 +158,7 @@ func (p *Provider) warn(msg string, attrs ...any) {
 		return
 	}
 	if skipped > 0 {
-		attrs = append(attrs, "lines_skipped", skipped)
+		attrs = append(attrs, "skipped_lines", skipped)
 	}
 	p.opts.Log.Warn(msg, attrs...) //nolint:sloglint // the callers' are literals
 }

@@ -309,7 +309,7 @@ func (c *Client) warn(msg string, attrs ...any) {
 		return
 	}
 	if skipped > 0 {
-		attrs = append(attrs, "lines_skipped", skipped)
+		attrs = append(attrs, "skipped_lines", skipped)
 	}
 	c.opts.Log.Warn(msg, attrs...) //nolint:sloglint // the callers' are literals
 }
