@@ -9,7 +9,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// BenchmarkObserve books one report interval of 100 checkers on 20,000
+// BenchmarkObserve takes one report interval of 100 checkers on 20,000
 // endpoints, in one message per checker, while 1% of them change.
 func BenchmarkObserve(b *testing.B) {
 	var services []isobar.Service

@@ -34,7 +34,7 @@ func NewCoalescer(tick time.Duration) *Coalescer {
 	return &Coalescer{tick: tick, services: map[string]*pushes{}}
 }
 
-// Due books a change of a service's health and tells whether it is to be
+// Due notes a change of a service's health and tells whether it is to be
 // pushed now. If not, Ready gives the service when it is time.
 func (c *Coalescer) Due(now time.Time, service string) bool {
 	p := c.services[service]
@@ -57,7 +57,7 @@ func (c *Coalescer) Due(now time.Time, service string) bool {
 }
 
 // Ready gives the services with a change that waited and is due now, sorted,
-// and books them as pushed.
+// and notes them as pushed.
 func (c *Coalescer) Ready(now time.Time) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(c.services)) {

@@ -109,7 +109,7 @@ func (l *serviceVotes) withholds() bool {
 	return slices.ContainsFunc(l.records, func(r record) bool { return r.status == isobar.Healthy && !r.withdrawn })
 }
 
-// vote books one report; false if it does not count.
+// vote adds one report; false if it does not count.
 func (l *serviceVotes) vote(b *voting, r *record, checker int32, rep *Report) bool {
 	i := slices.IndexFunc(r.votes, func(v vote) bool { return v.checker == checker })
 	stream := b.checkers[checker].since

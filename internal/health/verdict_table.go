@@ -218,7 +218,7 @@ func (b *VerdictTable) Alarms() []Alarm {
 	return out
 }
 
-// take books reports and counts those that are ignored.
+// take adds reports and counts those that are ignored.
 func (b *VerdictTable) take(reports []Report, now time.Time) (ignored int) {
 	var l *serviceVotes
 	var checker int32

@@ -28,7 +28,7 @@ func (t *tally) site(l isobar.Locality) *siteTally {
 	return &t.sites[i]
 }
 
-// add books one round of windows, unless the shares changed so much in it that
+// add adds one round of windows, unless the shares changed so much in it that
 // they say little.
 func (t *tally) add(l *SourceLoad, spans []span, seconds, total float64) {
 	for _, x := range spans {
@@ -50,7 +50,7 @@ func (t *tally) add(l *SourceLoad, spans []span, seconds, total float64) {
 }
 
 const (
-	overPlan     = 0.10 // of plan, beyond which landings count as background
+	overPlan     = 0.10 // of plan, beyond which observed requests count as unmanaged load
 	overShare    = 0.01 // of the source's traffic, the same
 	sigmas       = 4.0  // of a Poisson count, the same: chance is no evidence
 	offPoints    = 0.10 // of the source's traffic, beyond which it deviates
@@ -112,7 +112,7 @@ func (s *sourceEvidence) lost(l isobar.Locality) bool {
 	return p != nil && (p.failing() || !p.barred.IsZero())
 }
 
-// weigh books whether a pair lands above plan, and by how much (requests/s).
+// weigh notes whether a pair lands above plan, and by how much (requests/s).
 func (p *pair) weigh(over bool, rate float64) {
 	if !over {
 		p.over, p.under = 0, p.under+1

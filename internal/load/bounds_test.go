@@ -26,7 +26,7 @@ func invented(serial *int, entries, localities int) load.Report {
 	return r
 }
 
-// The loop that books reports serves everybody: no single report may hold it
+// The loop that adds reports serves everybody: no single report may hold it
 // up. Unbounded, this one took 44 s.
 func TestInventedLocalitiesAreBounded(t *testing.T) {
 	tab := table()

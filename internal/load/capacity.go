@@ -165,7 +165,7 @@ func (c *Capacities) Observe(now time.Time, s *ServiceLoad, sites []Site) []Capa
 	return out
 }
 
-// take books one window and draws the line anew. At its end utilization can't grow
+// take adds one window and draws the line anew. At its end utilization can't grow
 // with the rate any more, and the line would bend: but no more is served than lands.
 func (l *learner) take(rate, utilization, seconds float64) {
 	if utilization > mostUtilized {

@@ -20,7 +20,7 @@ const maxDeviants = 5
 // Name finds the clients that make sources deviate: those whose own newest windows are off
 // what was planned for the source, beyond chance. The largest are named. It is for what
 // Observe has just returned, and names nobody where no client stands out.
-func (e *Evidence) Name(f *Findings, t *Table) {
+func (e *Adherence) Name(f *Findings, t *Table) {
 	service, known := t.services[f.Service], e.services[f.Service]
 	if service == nil || known == nil {
 		return

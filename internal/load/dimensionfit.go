@@ -68,7 +68,7 @@ func quantity(l *SiteLoad, metric string, endpoints float64) (value float64, tol
 	return l.Metrics[i].Mean, true
 }
 
-// draw books the window and draws the line anew. A utilization close to 1 is
+// draw adds the window and draws the line anew. A utilization close to 1 is
 // left out: it can't grow any more with the rate.
 func (x *dimension) draw(rate, value, part, chance float64) {
 	if x.Limit.Ratio() && value > mostUtilized {

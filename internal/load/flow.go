@@ -126,7 +126,7 @@ func (w *window) gauge(l *isobar.Locality) float64 {
 	return w.sites[i].inProgress
 }
 
-// add books one ClusterStats that measured for length. before is the flow's
+// add adds one ClusterStats that measured for length. before is the flow's
 // window before, nil when there is none. finish completes the window.
 func (w *window) add(r *ServiceReport, length time.Duration, before *window, tellsIssued bool) {
 	seconds := length.Seconds()
@@ -195,7 +195,7 @@ func attempts(l *LocalityReport, change float64, compared, tellsIssued bool) flo
 	}
 }
 
-// drop books the drops. What overflows a circuit breaker's max_requests is in
+// drop adds the drops. What overflows a circuit breaker's max_requests is in
 // Envoy's total without a category, and an error that was never issued: those
 // count once, as attempts.
 func (w *window) drop(r *ServiceReport, never, seconds float64) {

@@ -98,7 +98,7 @@ func (o *obedient) due(orders []order, now time.Time) []load.Report {
 func TestObedientClientsAreNeverAccused(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const clients = 3
-		tab, e := table(), load.NewEvidence(load.Settings{Interval: interval})
+		tab, e := table(), load.NewAdherence(load.Settings{Interval: interval})
 		orders := []order{drawOrder(rt, start.Add(-10*interval), nil, clients)}
 		fleet := make([]*obedient, clients)
 		for i := range fleet {

@@ -16,7 +16,7 @@ type line struct {
 	ratio   float64 // sum over them of what is reported over what was predicted
 }
 
-// take books a window into the fit, unless it is off the line that is drawn
+// take adds a window into the fit, unless it is off the line that is drawn
 // (known). Several windows in a row that are off it by the same factor mean that
 // the line has changed: then what is known of its shape is kept. It tells whether
 // the line is to be drawn anew.

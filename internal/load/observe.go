@@ -44,7 +44,7 @@ func (s *sourceEvidence) ready(l *SourceLoad, interval time.Duration) bool {
 }
 
 // succeed notes that requests of a service succeed at all.
-func (s *serviceEvidence) succeed(l *SourceLoad) {
+func (s *serviceAdherence) succeed(l *SourceLoad) {
 	for i := range l.Landed {
 		if l.Landed[i].Succeeded > 0 {
 			s.succeeded = s.now
@@ -52,8 +52,8 @@ func (s *serviceEvidence) succeed(l *SourceLoad) {
 	}
 }
 
-// judge books one round of windows, during which the shares were within spans.
-func (s *serviceEvidence) judge(src *sourceEvidence, l *SourceLoad, spans []span) {
+// judge adds one round of windows, during which the shares were within spans.
+func (s *serviceAdherence) judge(src *sourceEvidence, l *SourceLoad, spans []span) {
 	now := s.now
 	src.until = l.Until
 	issued := 0.0
@@ -91,7 +91,7 @@ func (s *serviceEvidence) judge(src *sourceEvidence, l *SourceLoad, spans []span
 
 // weighUnreported looks for load of clients that do not report: application
 // utilization times declared capacity, less what lands.
-func (s *serviceEvidence) weighUnreported(l *ServiceLoad) {
+func (s *serviceAdherence) weighUnreported(l *ServiceLoad) {
 	if !l.Covered || s.now.Sub(s.weighed) < s.interval {
 		return
 	}

@@ -108,7 +108,7 @@ type outage struct {
 // dead reports whether the locality gets a probe only.
 func (o *outage) dead() bool { return !o.since.IsZero() && o.open == 0 }
 
-func (s *serviceEvidence) outage(l isobar.Locality) *outage {
+func (s *serviceAdherence) outage(l isobar.Locality) *outage {
 	i, found := slices.BinarySearchFunc(s.outages, l, func(o *outage, l isobar.Locality) int { return o.locality.Compare(l) })
 	if !found {
 		s.outages = slices.Insert(s.outages, i, &outage{locality: l, open: 1, opened: s.now})
@@ -116,7 +116,7 @@ func (s *serviceEvidence) outage(l isobar.Locality) *outage {
 	return s.outages[i]
 }
 
-func (s *serviceEvidence) findOutage(l isobar.Locality) *outage {
+func (s *serviceAdherence) findOutage(l isobar.Locality) *outage {
 	i, found := slices.BinarySearchFunc(s.outages, l, func(o *outage, l isobar.Locality) int { return o.locality.Compare(l) })
 	if !found {
 		return nil
@@ -128,7 +128,7 @@ func (s *serviceEvidence) findOutage(l isobar.Locality) *outage {
 // that failed; the others are on their way. Clients of some protocols report no
 // success: then what is no error counts as one. Where requests are answered
 // quickly, a window without any answer is one of failures.
-func (s *serviceEvidence) outcome(x *LandedLoad, window time.Duration) (ok, failed float64) {
+func (s *serviceAdherence) outcome(x *LandedLoad, window time.Duration) (ok, failed float64) {
 	seconds := window.Seconds()
 	if s.succeeded.IsZero() {
 		return max(0, x.Issued-x.Errors) * seconds, x.Errors * seconds
@@ -144,8 +144,8 @@ func (s *serviceEvidence) outcome(x *LandedLoad, window time.Duration) (ok, fail
 // to last.
 const hangTimes = 5.0
 
-// experience books what became of a source's requests in one round of windows.
-func (s *serviceEvidence) experience(src *sourceEvidence, l *SourceLoad) {
+// experience counts what became of a source's requests in one round of windows.
+func (s *serviceAdherence) experience(src *sourceEvidence, l *SourceLoad) {
 	sent := 0.0
 	for i := range l.Landed {
 		sent += l.Landed[i].Issued * l.Window.Seconds()
@@ -176,7 +176,7 @@ func (s *serviceEvidence) experience(src *sourceEvidence, l *SourceLoad) {
 
 // judgeOutages closes the windows of the localities, then moves their states on:
 // what each one means depends on the others.
-func (s *serviceEvidence) judgeOutages(l *ServiceLoad) {
+func (s *serviceAdherence) judgeOutages(l *ServiceLoad) {
 	s.outages = slices.DeleteFunc(s.outages, func(o *outage) bool { return s.left(o.locality) })
 	for _, o := range s.outages {
 		o.close(s.now, s.interval)
@@ -228,7 +228,7 @@ func (o *outage) close(now time.Time, interval time.Duration) {
 }
 
 // move takes one window of decided requests into account.
-func (s *serviceEvidence) move(o *outage) {
+func (s *serviceAdherence) move(o *outage) {
 	switch {
 	case o.since.IsZero():
 		s.condemn(o)
@@ -250,7 +250,7 @@ func (s *serviceEvidence) move(o *outage) {
 }
 
 // barsAny reports whether a source is barred from a locality.
-func (s *serviceEvidence) barsAny(l isobar.Locality) bool {
+func (s *serviceAdherence) barsAny(l isobar.Locality) bool {
 	return slices.ContainsFunc(s.sources, func(src *sourceEvidence) bool {
 		p := src.find(l)
 		return p != nil && !p.barred.IsZero()
@@ -258,7 +258,7 @@ func (s *serviceEvidence) barsAny(l isobar.Locality) bool {
 }
 
 // advance returns a locality that works again twice the part of its share.
-func (s *serviceEvidence) advance(o *outage) {
+func (s *serviceAdherence) advance(o *outage) {
 	if o.open >= 1 {
 		if s.now.Sub(o.lifted) > scale(s.interval, calmIntervals) {
 			o.since, o.wary = time.Time{}, 0
@@ -269,7 +269,7 @@ func (s *serviceEvidence) advance(o *outage) {
 }
 
 // condemn decides whether a locality that was well is dead.
-func (s *serviceEvidence) condemn(o *outage) {
+func (s *serviceAdherence) condemn(o *outage) {
 	if 1-o.trend.fraction >= deadShare {
 		o.bad, o.full = 0, 0
 		if o.trend.rising {
@@ -293,7 +293,7 @@ func (s *serviceEvidence) condemn(o *outage) {
 //
 // The window before may hold the begin of the fault, and successes of the time before it:
 // then the few requests that still come have to fail.
-func (s *serviceEvidence) suspect(o *outage) {
+func (s *serviceAdherence) suspect(o *outage) {
 	if !o.avoided || o.bad == 0 && !o.breaksDown() || !s.recent(o.judged) || s.overloaded(o) {
 		return
 	}
@@ -311,7 +311,7 @@ func (o *outage) breaksDown() bool {
 
 // sentence takes all but a probe from a locality in which requests fail, if that
 // is sure and there is another one.
-func (s *serviceEvidence) sentence(o *outage) {
+func (s *serviceAdherence) sentence(o *outage) {
 	warned := !o.warned.IsZero() && s.now.Sub(o.warned) <= 2*s.interval
 	sure := o.decided >= clearlyDecided || warned || o.bad >= verdictWindows
 	if o.witnesses < barNodes && o.bad < 2*verdictWindows {
@@ -334,7 +334,7 @@ func (o *outage) kill(now time.Time, agreed bool) {
 
 // reopen returns a locality a part of its share again, from all sources: those
 // with little traffic would wait for ever for their own probes.
-func (s *serviceEvidence) reopen(o *outage) {
+func (s *serviceAdherence) reopen(o *outage) {
 	o.open, o.lifted, o.ended = openFirst, s.now, s.now
 	for _, src := range s.sources {
 		if p := src.find(o.locality); p != nil && !p.barred.IsZero() {
@@ -345,7 +345,7 @@ func (s *serviceEvidence) reopen(o *outage) {
 
 // fill notes when so much is sent to a locality, or planned to be, that failures say
 // no more than that it is too much.
-func (s *serviceEvidence) fill(o *outage, l *ServiceLoad) {
+func (s *serviceAdherence) fill(o *outage, l *ServiceLoad) {
 	site := s.site(o.locality)
 	if site == nil {
 		return
@@ -371,13 +371,13 @@ func (s *serviceEvidence) fill(o *outage, l *ServiceLoad) {
 }
 
 // overloaded reports whether a locality was full lately.
-func (s *serviceEvidence) overloaded(o *outage) bool {
+func (s *serviceAdherence) overloaded(o *outage) bool {
 	return !o.fullAt.IsZero() && s.now.Sub(o.fullAt) <= scale(s.interval, fullIntervals)
 }
 
 // elsewhere reports whether the service works apart from a locality, and there is
 // another one that may do: a service that fails everywhere drains nothing.
-func (s *serviceEvidence) elsewhere(at *outage) bool {
+func (s *serviceAdherence) elsewhere(at *outage) bool {
 	worked := !at.works.IsZero()
 	for _, o := range s.outages {
 		worked = worked || (o != at && s.fresh(o.works))
@@ -391,7 +391,7 @@ func (s *serviceEvidence) elsewhere(at *outage) bool {
 	})
 }
 
-func (s *serviceEvidence) site(l isobar.Locality) *Site {
+func (s *serviceAdherence) site(l isobar.Locality) *Site {
 	i, found := slices.BinarySearchFunc(s.sites, l, func(x Site, l isobar.Locality) int { return x.Locality.Compare(l) })
 	if !found {
 		return nil
@@ -401,7 +401,7 @@ func (s *serviceEvidence) site(l isobar.Locality) *Site {
 
 // worksFor reports whether requests of sources other than one were lately seen to
 // succeed in a locality.
-func (s *serviceEvidence) worksFor(others *sourceEvidence, l isobar.Locality) bool {
+func (s *serviceAdherence) worksFor(others *sourceEvidence, l isobar.Locality) bool {
 	return slices.ContainsFunc(s.sources, func(src *sourceEvidence) bool {
 		p := src.find(l)
 		return src != others && p != nil && s.fresh(p.tried) && p.trend.fraction <= deadShare
@@ -410,7 +410,7 @@ func (s *serviceEvidence) worksFor(others *sourceEvidence, l isobar.Locality) bo
 
 // openings lists the pairs whose share comes back in parts, and those that may go
 // back quickly.
-func (s *serviceEvidence) openings(src *sourceEvidence) (out []Opening) {
+func (s *serviceAdherence) openings(src *sourceEvidence) (out []Opening) {
 	for _, l := range s.localities() {
 		open, lifted := 1.0, time.Time{}
 		if o := s.findOutage(l); o != nil && o.open > 0 {
@@ -428,12 +428,12 @@ func (s *serviceEvidence) openings(src *sourceEvidence) (out []Opening) {
 
 // recent reports whether a window was judged in the newest reports, give or take
 // one.
-func (s *serviceEvidence) recent(at time.Time) bool {
+func (s *serviceAdherence) recent(at time.Time) bool {
 	return !at.IsZero() && s.now.Sub(at) <= 2*s.interval
 }
 
 // failures lists what is told of localities as a whole.
-func (s *serviceEvidence) failures(f *Findings) {
+func (s *serviceAdherence) failures(f *Findings) {
 	for _, o := range s.outages {
 		rising := o.trend.rising && (s.recent(o.judged) || o.avoided) // whom it fails sends nothing that could tell
 		for _, src := range s.sources {

@@ -154,7 +154,7 @@ func TestObedientClientsMakeNoFindings(t *testing.T) {
 		for i, l := range zones {
 			planned.Shares = append(planned.Shares, load.PlannedShare{Locality: l, Share: shares[i]})
 		}
-		tab, evidence := table(), load.NewEvidence(load.Settings{Interval: interval})
+		tab, evidence := table(), load.NewAdherence(load.Settings{Interval: interval})
 		for i := 1; i <= 40; i++ {
 			var w []load.StreamWindow
 			for n := range nodes {

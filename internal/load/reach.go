@@ -16,7 +16,7 @@ func (p *pair) book(now time.Time, share span, landed, failed, total float64) {
 	}
 	if p.misses(share.low*total, landed, share.high*total) {
 		// A small share fills its window slowly: what landed before it stopped
-		// landing must not speak for now.
+		// observed shares must not speak for now.
 		p.planned, p.most, p.landed, p.total = 0, 0, 0, 0
 	}
 	p.planned += share.low * total
@@ -76,7 +76,7 @@ func (p *pair) misses(least, landed, most float64) bool {
 }
 
 // lands tells whether requests were seen to succeed lately and still do.
-func (s *serviceEvidence) lands(p *pair) bool {
+func (s *serviceAdherence) lands(p *pair) bool {
 	return !p.failing() && p.missed < enoughProbes && s.fresh(p.works)
 }
 
@@ -89,7 +89,7 @@ func (p *pair) agrees() bool { return !p.barred.IsZero() || p.bad >= verdictWind
 
 // decide makes and lifts bars, then looks at whole localities. All sources
 // have been booked before.
-func (s *serviceEvidence) decide(l *ServiceLoad) {
+func (s *serviceAdherence) decide(l *ServiceLoad) {
 	s.judgeOutages(l)
 	for _, src := range s.sources {
 		for _, p := range src.pairs {
@@ -110,7 +110,7 @@ func (s *serviceEvidence) decide(l *ServiceLoad) {
 
 // cutOff reports whether a source should leave a locality: what it sends there
 // does not arrive, and that is neither the service's fault nor too much load.
-func (s *serviceEvidence) cutOff(src *sourceEvidence, p *pair) bool {
+func (s *serviceAdherence) cutOff(src *sourceEvidence, p *pair) bool {
 	windows := verdictWindows
 	if !p.lifted.IsZero() {
 		windows = 1 // it was a moment ago
@@ -128,7 +128,7 @@ func (s *serviceEvidence) cutOff(src *sourceEvidence, p *pair) bool {
 // lift takes a bar away when the probe lands, or when no probe can tell any
 // more: the locality left the service, the source fell silent, or no share goes
 // there because its endpoints take no traffic.
-func (s *serviceEvidence) lift(src *sourceEvidence, p *pair) {
+func (s *serviceAdherence) lift(src *sourceEvidence, p *pair) {
 	if p.barred.IsZero() {
 		s.widen(p)
 		return
@@ -147,7 +147,7 @@ func (s *serviceEvidence) lift(src *sourceEvidence, p *pair) {
 
 // widen gives a pair that works again twice the part of its share, report by
 // report.
-func (s *serviceEvidence) widen(p *pair) {
+func (s *serviceAdherence) widen(p *pair) {
 	age := s.now.Sub(p.lifted)
 	switch {
 	case p.lifted.IsZero():
@@ -159,7 +159,7 @@ func (s *serviceEvidence) widen(p *pair) {
 }
 
 // left tells whether a locality is no longer part of the service.
-func (s *serviceEvidence) left(l isobar.Locality) bool {
+func (s *serviceAdherence) left(l isobar.Locality) bool {
 	_, found := slices.BinarySearchFunc(s.sites, l, func(x Site, l isobar.Locality) int { return x.Locality.Compare(l) })
 	return len(s.sites) > 0 && !found
 }
@@ -168,7 +168,7 @@ func (s *serviceEvidence) left(l isobar.Locality) bool {
 // locality, and not about the service or the source as a whole: requests
 // succeed elsewhere or succeeded here before, and there is somewhere else to go
 // that is not failing too.
-func (s *serviceEvidence) contrast(src *sourceEvidence, at *pair) bool {
+func (s *serviceAdherence) contrast(src *sourceEvidence, at *pair) bool {
 	worked := !at.works.IsZero()
 	for _, other := range s.sources {
 		for _, p := range other.pairs {
@@ -188,7 +188,7 @@ func (s *serviceEvidence) contrast(src *sourceEvidence, at *pair) bool {
 }
 
 // failing tells whether requests to a locality fail from everywhere.
-func (s *serviceEvidence) failing(l isobar.Locality) bool {
+func (s *serviceAdherence) failing(l isobar.Locality) bool {
 	fails := false
 	for _, src := range s.sources {
 		p := src.find(l)
@@ -203,12 +203,12 @@ func (s *serviceEvidence) failing(l isobar.Locality) bool {
 	return fails
 }
 
-func (s *serviceEvidence) fresh(at time.Time) bool {
+func (s *serviceAdherence) fresh(at time.Time) bool {
 	return !at.IsZero() && s.now.Sub(at) <= scale(s.interval, staleIntervals)
 }
 
 // localities lists where the service is known to be, sorted.
-func (s *serviceEvidence) localities() []isobar.Locality {
+func (s *serviceAdherence) localities() []isobar.Locality {
 	var out []isobar.Locality
 	for i := range s.sites {
 		out = append(out, s.sites[i].Locality)
@@ -226,7 +226,7 @@ func (s *serviceEvidence) localities() []isobar.Locality {
 // when every source with a stake in it agrees and nobody lands there. One
 // source of two nodes cannot take it from others: they would have to look
 // themselves.
-func (s *serviceEvidence) reach(l isobar.Locality) {
+func (s *serviceAdherence) reach(l isobar.Locality) {
 	agreeing, nodes, others := 0, 0, 0
 	var newest time.Time
 	for _, src := range s.sources {
@@ -258,7 +258,7 @@ func (s *serviceEvidence) reach(l isobar.Locality) {
 
 // dissents tells whether a source that does not agree stands against the
 // verdict: it lands there, or it has a stake and may still come to tell.
-func (s *serviceEvidence) dissents(src *sourceEvidence, p *pair) bool {
+func (s *serviceAdherence) dissents(src *sourceEvidence, p *pair) bool {
 	if s.lands(p) {
 		return true
 	}
@@ -270,7 +270,7 @@ func (s *serviceEvidence) dissents(src *sourceEvidence, p *pair) bool {
 }
 
 // clear takes back what the sources agreed on.
-func (s *serviceEvidence) clear(l isobar.Locality) {
+func (s *serviceAdherence) clear(l isobar.Locality) {
 	if o := s.findOutage(l); o != nil && o.agreed && o.dead() {
 		s.reopen(o)
 	}

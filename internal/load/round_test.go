@@ -12,7 +12,7 @@ import (
 )
 
 // twinOff is half the distance between what landed and what was planned, less
-// one standard deviation of each locality's landings, in requests.
+// one standard deviation of each locality's observed requests, in requests.
 func twinOff(landed map[isobar.Locality]float64, planned shares, total float64) float64 {
 	off := 0.0
 	for _, l := range []isobar.Locality{zoneA, zoneB, zoneC} {

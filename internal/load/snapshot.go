@@ -7,7 +7,7 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Snapshot is what the planner reads at a tick: demand, landings and
+// Snapshot is what the planner reads at a tick: demand, observed requests and
 // utilization of every service that reports or is remembered. Immutable.
 type Snapshot struct {
 	At       time.Time
@@ -48,7 +48,7 @@ type ServiceLoad struct {
 // SourceLoad is what one source locality sends to a service.
 type SourceLoad struct {
 	Source isobar.Locality
-	Demand float64 // requests/s, smoothed, held, capped: what the solver gets (before background is taken off)
+	Demand float64 // requests/s, smoothed, held, capped: what the solver gets (before unmanaged load is taken off)
 	// Unproven is the part of Demand that raises no drop: of clients without a
 	// history, or what may be retries; requests/s.
 	Unproven float64

@@ -105,7 +105,7 @@ func TestSameInputSameBytes(t *testing.T) {
 		order := rand.New(rand.NewPCG(seed, 1))
 		data := rand.New(rand.NewPCG(7, 7))
 		tab := table(load.Saved{Service: "other", Source: zoneB, Rate: 5})
-		evidence := load.NewEvidence(load.Settings{Interval: interval})
+		evidence := load.NewAdherence(load.Settings{Interval: interval})
 		var out []byte
 		for i := 1; i <= 20; i++ {
 			var w []load.StreamWindow

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// swing is how far a source's demand swings, faster than decisions follow.
+// swing is by how much the demand of a source varies, faster than decisions follow.
 //
 // One window of one client tells little: what it counts fluctuates anyway. But
 // clients report at different times, so that all windows together show the moving
@@ -49,7 +49,7 @@ const (
 	// always done so.
 	usualWindows = 16
 
-	// A swing is seen where the mean variance is beyond chance by so many standard
+	// Variability is seen where the mean variance is beyond chance by so many standard
 	// errors, and comes again and again: it is as far from 0 by what differs between
 	// blocks of ticks, which a step of demand, or a crowd that comes once, is not. It is
 	// gone where that no longer holds by half.
@@ -60,7 +60,7 @@ const (
 
 	// leastSwing is what is worth planning for, and goneSwing where that ends.
 	leastSwing, goneSwing = 0.08, 0.05
-	// swingStep is by how much the swing has to change to be told anew: as a
+	// swingStep is by how much the variability has to change to be told anew: as a
 	// fraction of itself.
 	swingStep = 0.15
 )
@@ -126,7 +126,7 @@ func (s *source) swings(now time.Time, interval, wall time.Duration, memory *mom
 }
 
 // unaccustom forgets what is usual. Demand that has left would be below that for a
-// long time, and above it while that falls: much like a swing. And beside demand
+// long time, and above it while that falls: much like variability. And beside demand
 // that has come back nothing else would be seen for as long.
 func (s *source) unaccustom() {
 	s.swing = swing{}

@@ -61,7 +61,7 @@ func square(period time.Duration, swing float64) func(time.Duration) float64 {
 	}
 }
 
-// A swing is seen, whatever its period, unless it is as fast as a window: those
+// Variability is seen, whatever its period, unless it is as fast as a window: those
 // hide it. Slow ones are followed.
 func TestSwingIsSeen(t *testing.T) {
 	for _, tt := range []struct {
@@ -151,7 +151,7 @@ func TestEventsAreNoSwing(t *testing.T) {
 	}
 }
 
-// What there was little of is no reason to miss a swing of what has come since.
+// What there was little of is no reason to miss variability of what has come since.
 func TestSwingIsSeenAfterAQuietTime(t *testing.T) {
 	for _, quiet := range []float64{0, 0.001, 0.02} {
 		tab := table()
@@ -166,7 +166,7 @@ func TestSwingIsSeenAfterAQuietTime(t *testing.T) {
 	}
 }
 
-// A swing that ends is forgotten, and one that an earlier process saw is believed
+// Variability that ends is forgotten, and variability that an earlier process saw is believed
 // until this one knows better.
 func TestSwingEndsAndIsRemembered(t *testing.T) {
 	tab := table()

@@ -20,14 +20,14 @@ type Saved struct {
 	Heard time.Time
 }
 
-// Watch says that clients in Source are connected for Service, whether they
+// Subscription says that clients in Source are connected for Service, whether they
 // report load or not.
-type Watch struct {
+type Subscription struct {
 	Service string
 	Source  isobar.Locality
 }
 
-// Settings of a Table and of an Evidence.
+// Settings of a Table and of an Adherence.
 type Settings struct {
 	Interval time.Duration // the report interval asked for; 0 = DefaultInterval
 }
@@ -119,19 +119,19 @@ func (t *Table) SetCapacity(service string, rate float64) {
 	t.service(service).capacity = max(0, rate)
 }
 
-// SetWatched tells which sources have clients that are connected now. Of those
+// SetSubscribed tells which sources have clients that are connected now. Of those
 // a missing report says nothing: what they last told stands in for as long as
 // they are there.
-func (t *Table) SetWatched(watched []Watch, now time.Time) {
-	watched = slices.Clone(watched)
-	slices.SortFunc(watched, func(a, b Watch) int {
+func (t *Table) SetSubscribed(list []Subscription, now time.Time) {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b Subscription) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), a.Source.Compare(b.Source))
 	})
 	for _, name := range t.names {
-		i, _ := slices.BinarySearchFunc(watched, name, func(w Watch, n string) int { return strings.Compare(w.Service, n) })
+		i, _ := slices.BinarySearchFunc(list, name, func(x Subscription, n string) int { return strings.Compare(x.Service, n) })
 		sources := t.services[name].sources
-		for ; i < len(watched) && watched[i].Service == name; i++ {
-			j, found := slices.BinarySearchFunc(sources, watched[i].Source, func(s *source, l isobar.Locality) int { return s.locality.Compare(l) })
+		for ; i < len(list) && list[i].Service == name; i++ {
+			j, found := slices.BinarySearchFunc(sources, list[i].Source, func(s *source, l isobar.Locality) int { return s.locality.Compare(l) })
 			if found {
 				sources[j].watched = now
 			}
@@ -150,7 +150,7 @@ func (t *Table) service(name string) *service {
 	return s
 }
 
-// Merge books what streams reported since they were last collected. The
+// Merge adds what streams reported since they were last collected. The
 // windows may come in any order; each stream at most once a call.
 func (t *Table) Merge(windows []StreamWindow) {
 	t.merges++
@@ -160,15 +160,15 @@ func (t *Table) Merge(windows []StreamWindow) {
 		t.register(&windows[i])
 	}
 	t.accounts.count(t.streams)
-	t.bookAll(windows, true)
+	t.addReports(windows, true)
 	t.takeOver()
-	t.bookAll(windows, false)
+	t.addReports(windows, false)
 }
 
-// bookAll books the reports of streams that are closed, or of the others. What a
+// addReports adds the reports of streams that are closed, or of the others. What a
 // stream said before its end comes before another one takes its place, or the
 // client would count twice.
-func (t *Table) bookAll(windows []StreamWindow, closed bool) {
+func (t *Table) addReports(windows []StreamWindow, closed bool) {
 	for i := range windows {
 		w := &windows[i]
 		if w.Closed.IsZero() == closed {
@@ -176,7 +176,7 @@ func (t *Table) bookAll(windows []StreamWindow, closed bool) {
 		}
 		s, _ := t.stream(w.Stream)
 		for j := range w.Reports {
-			t.book(s, &w.Reports[j])
+			t.addReport(s, &w.Reports[j])
 		}
 	}
 }

@@ -25,7 +25,7 @@ type world struct {
 	t        *testing.T
 	now      time.Time
 	tab      *load.Table
-	evidence *load.Evidence
+	evidence *load.Adherence
 	sources  []*worldSource
 	fate     func(from, to isobar.Locality) fate
 	edit     func(from, to isobar.Locality, x *load.LocalityReport) // what is reported in place of x; nil = x
@@ -48,7 +48,7 @@ type worldSource struct {
 
 func newWorld(t *testing.T, sources ...*worldSource) *world {
 	t.Helper()
-	w := &world{t: t, now: start, tab: table(), evidence: load.NewEvidence(load.Settings{Interval: interval}), sources: sources}
+	w := &world{t: t, now: start, tab: table(), evidence: load.NewAdherence(load.Settings{Interval: interval}), sources: sources}
 	for _, s := range sources {
 		s.acked = start
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -34,7 +35,7 @@ func TestBasis(t *testing.T) {
 		{"nothing", plan.Input{Trigger: assign.Rebase, Topology: top}, true, true},
 		{"health", plan.Input{Trigger: assign.Rebase, Topology: top, Health: sick}, false, true},
 		{"network", plan.Input{Trigger: assign.Rebase, Topology: &moved}, false, false},
-		{"new client", plan.Input{Trigger: assign.Rebase, Topology: top, Subscribed: []plan.Subscription{{Service: "other", Source: loc("eu/b")}}}, true, false},
+		{"new client", plan.Input{Trigger: assign.Rebase, Topology: top, Subscribed: []load.Subscription{{Service: "other", Source: loc("eu/b")}}}, true, false},
 		{"tick", plan.Input{Trigger: assign.Tick, Topology: top, Load: demand(t0, "checkout", map[string]float64{"us/a": 500})}, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

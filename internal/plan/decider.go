@@ -12,11 +12,11 @@ import (
 // Decider carries what is measured from turn to turn: the loop without its
 // clock and its streams. It is owned by one goroutine.
 type Decider struct {
-	table    *load.Table
-	evidence *load.Evidence
-	learning *load.Capacities
-	limits   *load.Dimensions
-	observed *experience
+	table     *load.Table
+	adherence *load.Adherence
+	learning  *load.Capacities
+	limits    *load.Dimensions
+	observed  *experience
 }
 
 // NewDecider makes a decider that knows the demand of an earlier process. now
@@ -24,7 +24,7 @@ type Decider struct {
 func NewDecider(interval time.Duration, saved []load.Saved, now time.Time) *Decider {
 	settings := load.Settings{Interval: interval}
 	return &Decider{
-		table: load.NewTable(settings, saved, now), evidence: load.NewEvidence(settings),
+		table: load.NewTable(settings, saved, now), adherence: load.NewAdherence(settings),
 		learning: load.NewCapacities(settings), limits: load.NewDimensions(settings), observed: newExperience(),
 	}
 }
@@ -33,12 +33,12 @@ func NewDecider(interval time.Duration, saved []load.Saved, now time.Time) *Deci
 // planned, and plans anew.
 func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.table.SetInterval(t.Interval)
-	d.evidence.SetInterval(t.Interval)
+	d.adherence.SetInterval(t.Interval)
 	d.learning.SetInterval(t.Interval)
 	d.limits.SetInterval(t.Interval)
 	d.table.SetNetwork(t.Topology.Network)
 	d.table.Merge(t.Windows)
-	d.table.SetWatched(t.watches(), t.Now)
+	d.table.SetSubscribed(t.subscriptions(), t.Now)
 	snapshot := d.table.Snapshot(t.Now)
 	in := t.tick(snapshot)
 	in.News, in.Scoring = true, true
@@ -51,9 +51,9 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 		}
 		capacity, sites := knownSites(before)
 		d.table.SetCapacity(s.Name, capacity)
-		d.evidence.SetSites(s.Name, sites)
-		found := d.evidence.Observe(t.Now, s, plannedSources(before, t.Watched))
-		d.evidence.Name(&found, d.table)
+		d.adherence.SetSites(s.Name, sites)
+		found := d.adherence.Observe(t.Now, s, plannedSources(before, t.Watched))
+		d.adherence.Name(&found, d.table)
 		in.Findings = append(in.Findings, found)
 		d.learning.Adopt(s.Name, before.Learned)
 		d.limits.Adopt(s.Name, before.Dimensions)
@@ -84,7 +84,7 @@ func (d *Decider) Rebase(t *Turn) (*Plan, error) {
 func (d *Decider) remember(t *Turn, next *Plan) {
 	for _, before := range t.Previous.Services {
 		if after, ok := next.Service(before.Spec.Name); ok && after != before {
-			d.evidence.Note(t.Now, before.Spec.Name, plannedSources(before, t.Watched))
+			d.adherence.Note(t.Now, before.Spec.Name, plannedSources(before, t.Watched))
 		}
 	}
 }
@@ -92,9 +92,9 @@ func (d *Decider) remember(t *Turn, next *Plan) {
 // forget drops the evidence about services that are gone. An idle service is in
 // no snapshot, but as long as it is planned it may come back.
 func (d *Decider) forget(p *Plan) {
-	for _, name := range d.evidence.Services() {
+	for _, name := range d.adherence.Services() {
 		if _, ok := p.Service(name); !ok {
-			d.evidence.Forget(name)
+			d.adherence.Forget(name)
 		}
 	}
 	for _, name := range d.learning.Services() {

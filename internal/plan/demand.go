@@ -6,6 +6,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
 )
 
 // sourceDemand is a source with what it wants to send that can be steered.
@@ -23,7 +24,7 @@ const minDemand = 1e-3
 
 // gatherSources lists the sources of a service: those with demand and those that
 // only watch.
-func gatherSources(of *Service, at sites, subscribed []Subscription) sources {
+func gatherSources(of *Service, at sites, subscribed []load.Subscription) sources {
 	byLocality := map[isobar.Locality]float64{}
 	var order []isobar.Locality
 	add := func(l isobar.Locality, demand float64) {
@@ -39,7 +40,7 @@ func gatherSources(of *Service, at sites, subscribed []Subscription) sources {
 			}
 		}
 	}
-	from, _ := slices.BinarySearchFunc(subscribed, of.Spec.Name, func(s Subscription, n string) int { return strings.Compare(s.Service, n) })
+	from, _ := slices.BinarySearchFunc(subscribed, of.Spec.Name, func(s load.Subscription, n string) int { return strings.Compare(s.Service, n) })
 	for _, s := range subscribed[from:] {
 		if s.Service != of.Spec.Name {
 			break

@@ -24,7 +24,7 @@ func (d *Decider) Gather(t *Turn) (observed Saved, returned float64) {
 	d.table.SetNetwork(t.Topology.Network)
 	d.table.Merge(t.Windows)
 	t.sortWatched()
-	d.table.SetWatched(t.watches(), t.Now)
+	d.table.SetSubscribed(t.subscriptions(), t.Now)
 	snapshot := d.table.Snapshot(t.Now)
 	observed = Saved{Version: t.Previous.Version, Made: t.Now, Paused: t.Paused}
 	for i := range snapshot.Services {

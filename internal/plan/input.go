@@ -39,7 +39,7 @@ type Input struct {
 	Paused Pauses
 	// Subscribed lists who wants which service without necessarily sending to
 	// it, sorted by service, then source.
-	Subscribed []Subscription
+	Subscribed []load.Subscription
 
 	Previous *Plan // nil for the first plan ever
 	// Version of the new plan; must be above Previous.Version.
@@ -47,10 +47,4 @@ type Input struct {
 
 	// restoring says that Previous was revived: its assignments have to be made.
 	restoring bool
-}
-
-// Subscription says that clients in Source watch Service.
-type Subscription struct {
-	Service string
-	Source  isobar.Locality
 }

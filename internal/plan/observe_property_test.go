@@ -90,7 +90,7 @@ func TestUndeclaredCapacityIsNotNone(t *testing.T) {
 				in := plan.Input{Now: t0.Add(time.Duration(i) * interval), Trigger: assign.Tick, Topology: top, Previous: p, Version: i + 1}
 				in.Load = demand(in.Now, "checkout", rates)
 				for _, n := range []string{"eu/a", "eu/z", "us/a"} {
-					in.Subscribed = append(in.Subscribed, plan.Subscription{Service: "checkout", Source: loc(n)})
+					in.Subscribed = append(in.Subscribed, load.Subscription{Service: "checkout", Source: loc(n)})
 				}
 				p = decided(t, in)
 			}

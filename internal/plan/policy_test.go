@@ -9,6 +9,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -94,7 +95,7 @@ func watched(t *testing.T, top *isobar.Topology, p *plan.Plan, rates map[string]
 	now := p.Made.Add(5 * time.Second)
 	next, err := plan.Next(plan.Input{
 		Now: now, Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1, Load: demand(now, "checkout", rates),
-		Subscribed: []plan.Subscription{{Service: "checkout", Source: loc(source)}},
+		Subscribed: []load.Subscription{{Service: "checkout", Source: loc(source)}},
 	})
 	if err != nil {
 		t.Fatal(err)

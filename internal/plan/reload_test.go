@@ -7,6 +7,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -88,7 +89,7 @@ func TestANewSourceIsInTheNextPlan(t *testing.T) {
 	before := ticks(t, top, 2, map[string]float64{"us/a": 300})
 	p, err := plan.Next(plan.Input{
 		Now: before.Made.Add(5), Trigger: assign.Rebase, Topology: top, Previous: before, Version: before.Version + 1,
-		Subscribed: []plan.Subscription{{Service: "checkout", Source: loc("eu/a")}, {Service: "checkout", Source: loc("us/a")}},
+		Subscribed: []load.Subscription{{Service: "checkout", Source: loc("eu/a")}, {Service: "checkout", Source: loc("us/a")}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -231,11 +231,11 @@ func (src *SavedSource) revive(sites int) (assign.SourceResult, bool) {
 
 // savedSources keeps every source of the saved plan alive in the first plan,
 // also those without demand.
-func savedSources(p *Plan) []Subscription {
-	var out []Subscription
+func savedSources(p *Plan) []load.Subscription {
+	var out []load.Subscription
 	for _, s := range p.Services {
 		for i := range s.Result.Sources {
-			out = append(out, Subscription{Service: s.Spec.Name, Source: s.Result.Sources[i].Source})
+			out = append(out, load.Subscription{Service: s.Spec.Name, Source: s.Result.Sources[i].Source})
 		}
 	}
 	return out

@@ -41,11 +41,11 @@ type Turn struct {
 	Force       bool   // of a rollback: also where today's demand does not fit
 }
 
-// watches lists who is there, whether it reports load or not.
-func (t *Turn) watches() []load.Watch {
-	out := make([]load.Watch, len(t.Watched))
+// subscriptions lists which clients are connected, whether they report load or not.
+func (t *Turn) subscriptions() []load.Subscription {
+	out := make([]load.Subscription, len(t.Watched))
 	for i := range t.Watched {
-		out[i] = load.Watch{Service: t.Watched[i].Service, Source: t.Watched[i].Source}
+		out[i] = load.Subscription{Service: t.Watched[i].Service, Source: t.Watched[i].Source}
 	}
 	return out
 }
@@ -61,15 +61,10 @@ func (t *Turn) tick(measured *load.Snapshot) Input {
 
 func (t *Turn) input(trigger assign.Trigger) Input {
 	t.sortWatched()
-	in := Input{
+	return Input{
 		Now: t.Now, Trigger: trigger, Topology: t.Topology, Health: t.Health,
-		Paused: t.Paused, Previous: t.Previous, Version: t.Version, Subscribed: make([]Subscription, len(t.Watched)),
+		Paused: t.Paused, Previous: t.Previous, Version: t.Version, Subscribed: slices.Compact(t.subscriptions()),
 	}
-	for i := range t.Watched {
-		in.Subscribed[i] = Subscription{Service: t.Watched[i].Service, Source: t.Watched[i].Source}
-	}
-	in.Subscribed = slices.Compact(in.Subscribed)
-	return in
 }
 
 // withCalls adds the services that calls connect with those named, whichever

@@ -6,6 +6,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
 )
 
 // concernsNot reports whether a rebase leaves a service as it is: same
@@ -55,7 +56,7 @@ func (in *Input) sameHealth(spec *isobar.Service, prev *Service) bool {
 
 // knowsWatchers reports whether every source that watches has its result.
 func (in *Input) knowsWatchers(prev *Service) bool {
-	from, _ := slices.BinarySearchFunc(in.Subscribed, prev.Spec.Name, func(s Subscription, n string) int { return strings.Compare(s.Service, n) })
+	from, _ := slices.BinarySearchFunc(in.Subscribed, prev.Spec.Name, func(s load.Subscription, n string) int { return strings.Compare(s.Service, n) })
 	for _, s := range in.Subscribed[from:] {
 		if s.Service != prev.Spec.Name {
 			break

@@ -88,7 +88,7 @@ func (m *moment) decide(t *testing.T, before *plan.Plan) *plan.Plan {
 			in.Findings = []load.Findings{{Service: "checkout", Rising: []isobar.Locality{loc(m.held)}}}
 		}
 		if m.watched != "" {
-			in.Subscribed = []plan.Subscription{{Service: "checkout", Source: loc(m.watched)}}
+			in.Subscribed = []load.Subscription{{Service: "checkout", Source: loc(m.watched)}}
 		}
 		before = decided(t, in)
 	}

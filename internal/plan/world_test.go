@@ -231,7 +231,7 @@ func (w *world) input(trigger assign.Trigger) plan.Input {
 	}
 	for _, n := range worldSources {
 		if w.watches[n] {
-			in.Subscribed = append(in.Subscribed, plan.Subscription{Service: "checkout", Source: sourceOf(n)})
+			in.Subscribed = append(in.Subscribed, load.Subscription{Service: "checkout", Source: sourceOf(n)})
 		}
 	}
 	if trigger == assign.Rebase {

@@ -76,7 +76,7 @@ func (b *block) step() {
 	}
 }
 
-// population books what became of the requests of one population. Neighbouring
+// population counts what became of the requests of one population. Neighbouring
 // endpoints of a site that do alike are taken together.
 func (b *block) population(p *population, length float64) {
 	g, s := p.group, p.group.service
@@ -134,7 +134,7 @@ func (b *block) distance(g *group, x *site, requests float64) {
 // time at an endpoint may last; what is beyond it is a backlog that all wait for.
 const spreadLimit = 20
 
-// hop books requests that went to one endpoint. Requests to endpoints that are
+// hop counts requests that went to one endpoint. Requests to endpoints that are
 // down fail at once and count nowhere else; those that time out count with the
 // timeout.
 func (b *block) hop(e *endpoint, network, requests float64) {

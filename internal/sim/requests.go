@@ -364,7 +364,7 @@ func (r *requests) drop(q *request) {
 	}
 }
 
-// count books a request that ended. One that failed counts with the timeout: a
+// count counts a request that ended. One that failed counts with the timeout: a
 // quick failure is no quick answer.
 func (r *requests) count(q *request, at float64, ok bool) {
 	p, t := q.client.population, &r.book

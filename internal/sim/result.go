@@ -59,7 +59,7 @@ func (m *meter) result(p Policy) *Result {
 	return r
 }
 
-// settled is the longest time that it took to settle after a disturbance, s.
+// settled is the longest time that the shares took to converge after a disturbance, s.
 func (m *meter) settled() float64 {
 	marks := m.w.sc.Marks
 	if len(marks) == 0 {

@@ -52,7 +52,7 @@ func policy(t *testing.T, name string) sim.Policy {
 	return sim.Policy{}
 }
 
-// TestSquareWaves: where demand swings faster than decisions follow, mean latency is
+// TestSquareWaves: where demand varies faster than decisions follow, mean latency is
 // not above that of the best weights typed by hand, made for the true mean or for a
 // peak that is known beforehand, and near that of the best policies otherwise; and
 // the plan says for what it is made.

@@ -19,7 +19,7 @@ func (w *world) expect(what string, f load.Findings, wantBarred, wantUnreachable
 	}
 }
 
-// A zone dies unannounced: every source loses its landings there, whether its
+// A zone dies unannounced: every source observes no more requests there, whether its
 // clients fail against it or don't even connect.
 func TestDeadZoneIsFound(t *testing.T) {
 	for name, how := range map[string]fate{"failing": failed, "unconnected": unconnected} {
@@ -78,7 +78,7 @@ func TestReopenedLocalityIsOpenToAll(t *testing.T) {
 
 // One client that reports every minute does not hide what the others see.
 func TestSlowReporterHidesNothing(t *testing.T) {
-	tab, e := table(), load.NewEvidence(load.Settings{Interval: interval})
+	tab, e := table(), load.NewAdherence(load.Settings{Interval: interval})
 	slow := newClient(9, load.AgentEnvoy)
 	planned := []load.PlannedSource{{Source: zoneA, Acked: start, Shares: []load.PlannedShare{{Locality: zoneB, Share: 0.5}, {Locality: zoneC, Share: 0.5}}}}
 	var f load.Findings
@@ -316,7 +316,7 @@ func TestDeviatingClientsAreNamed(t *testing.T) {
 }
 
 func TestUnreportedLoadIsSeenByUtilization(t *testing.T) {
-	e := load.NewEvidence(load.Settings{Interval: interval})
+	e := load.NewAdherence(load.Settings{Interval: interval})
 	e.SetSites("checkout", []load.Site{{Locality: zoneA, Capacity: 1000}, {Locality: zoneB}})
 	s := &load.ServiceLoad{Name: "checkout", Covered: true, Sites: []load.SiteLoad{
 		{Locality: zoneB, Issued: 10, Metrics: []load.Metric{{Name: load.MetricApplication, Mean: 0.9}}},

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// book takes one report of a stream.
-func (t *Table) book(s *stream, r *Report) {
+// addReport adds one report of a stream.
+func (t *Table) addReport(s *stream, r *Report) {
 	first := s.arrived.IsZero()
 	from := s.arrived
 	if first {
@@ -28,11 +28,11 @@ func (t *Table) book(s *stream, r *Report) {
 		for j < len(order) && order[j].Service == order[i].Service {
 			j++
 		}
-		t.bookService(s, order[i:j], r, gap, first)
+		t.addService(s, order[i:j], r, gap, first)
 		i = j
 	}
 	if s.node.Agent == AgentGRPC {
-		t.silence(s, order, r.Refused, r.Arrived, gap)
+		t.addIdle(s, order, r.Refused, r.Arrived, gap)
 	}
 }
 
@@ -47,8 +47,8 @@ func serviceOrder(services []ServiceReport) []*ServiceReport {
 	return order
 }
 
-// bookService makes the flow's new window of all entries for one service.
-func (t *Table) bookService(s *stream, entries []*ServiceReport, r *Report, gap time.Duration, first bool) {
+// addService makes the flow's new window of all entries for one service.
+func (t *Table) addService(s *stream, entries []*ServiceReport, r *Report, gap time.Duration, first bool) {
 	svc := t.service(entries[0].Service)
 	f := s.flow(svc)
 	if f == nil {
@@ -65,7 +65,7 @@ func (t *Table) bookService(s *stream, entries []*ServiceReport, r *Report, gap 
 	if f.own {
 		before = &f.window
 	}
-	w := window{sites: t.room(len(entries[0].Localities))}
+	w := window{sites: t.siteMemory(len(entries[0].Localities))}
 	long, byArrival := false, r.ByArrival
 	for _, e := range entries {
 		length := e.Interval
@@ -90,10 +90,10 @@ func (t *Table) bookService(s *stream, entries []*ServiceReport, r *Report, gap 
 	}
 }
 
-// room gives memory for n sites of a window: that of a window which another one
+// siteMemory returns memory for n sites of a window: that of a window which another one
 // has replaced, where that fits. Much larger memory is not passed on, or a
 // client with many localities would leave it to everybody else.
-func (t *Table) room(n int) []siteWindow {
+func (t *Table) siteMemory(n int) []siteWindow {
 	if last := len(t.spare) - 1; last >= 0 {
 		out := t.spare[last]
 		t.spare = t.spare[:last]
@@ -105,11 +105,11 @@ func (t *Table) room(n int) []siteWindow {
 	return make([]siteWindow, 0, n)
 }
 
-// silence books zero for the services that a report leaves out. Only gRPC may
+// addIdle adds zero for the services that a report leaves out. Only gRPC may
 // be read that way: it omits idle services but sends its empty report. Of what
 // was refused the client did tell something: its last rate stands in, as for a
 // report that is missing.
-func (t *Table) silence(s *stream, reported []*ServiceReport, refused []string, arrived time.Time, gap time.Duration) {
+func (t *Table) addIdle(s *stream, reported []*ServiceReport, refused []string, arrived time.Time, gap time.Duration) {
 	i := 0
 	for _, f := range s.flows {
 		name := f.source.service.name

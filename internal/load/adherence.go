@@ -43,16 +43,16 @@ type Site struct {
 	Least   float64 // what may land whatever is reported
 }
 
-// Findings is what the comparison of landings with the plan tells about one
+// Findings is what the comparison of the observed shares with the plan tells about one
 // service. All slices are sorted by source, then locality.
 type Findings struct {
 	Service string
 	// Background is load that lands beyond plan: per (source, locality),
-	// requests/s to count as background there and to take off the source's
+	// requests/s to count as unmanaged load there and to take off the source's
 	// steerable demand.
 	Background []Landing
 	// Unreported is load of clients that do not report, visible as ORCA
-	// application utilization above what lands: requests/s to count as background
+	// application utilization above what lands: requests/s to count as unmanaged load
 	// in the locality; Source is not set. Only where capacity is declared.
 	Unreported []Landing
 	// Barred lists the (source, locality) pairs that a source cannot reach.
@@ -96,13 +96,13 @@ type Barred struct {
 	Landed   float64 // fraction of plan that landed when it was barred
 }
 
-// Deviation is a source whose landings differ from its plan.
+// Deviation is a source whose observed shares differ from its plan.
 type Deviation struct {
 	Source isobar.Locality
 	Points float64 // largest difference of a share, percent
 	Cause  string  // one of the Cause constants
 	// Clients are those that stand out, the largest first, and Others counts more of
-	// them; see [Evidence.Name].
+	// them; see [Adherence.Name].
 	Clients []ClientDeviation
 	Others  int
 }
@@ -112,49 +112,49 @@ const (
 	enoughRequests = 50.0 // expected requests that make a window evidence
 	enoughProbes   = 10.0 // requests of a probe that land and make a window good
 	barShare       = 0.05 // share of a source's traffic that a verdict needs at stake
-	landsAtAll     = 0.20 // of plan; below it nothing counts as landing
+	landsAtAll     = 0.20 // of plan; below it no request counts as observed
 	verdictWindows = 2    // windows in a row that make or lift a verdict
 	barNodes       = 2    // reporting nodes that a source needs to be barred
 	staleIntervals = 6.0  // age at which an observation says nothing about now
 	dropIntervals  = 24.0 // age at which a bar is dropped that nothing can lift
 )
 
-// Evidence compares what lands with what was planned. It is owned by one
+// Adherence compares what lands with what was planned. It is owned by one
 // goroutine; call Observe at every tick with the newest load.
-type Evidence struct {
+type Adherence struct {
 	interval time.Duration
-	services map[string]*serviceEvidence
+	services map[string]*serviceAdherence
 }
 
-// NewEvidence makes an Evidence without any.
-func NewEvidence(settings Settings) *Evidence {
-	return &Evidence{interval: settings.interval(), services: map[string]*serviceEvidence{}}
+// NewAdherence returns one that has seen nothing.
+func NewAdherence(settings Settings) *Adherence {
+	return &Adherence{interval: settings.interval(), services: map[string]*serviceAdherence{}}
 }
 
 // SetInterval changes the report interval that clients are asked for.
-func (e *Evidence) SetInterval(interval time.Duration) {
+func (e *Adherence) SetInterval(interval time.Duration) {
 	e.interval = Settings{Interval: interval}.interval()
 }
 
 // SetSites tells what a service has where. It is optional: without it causes
 // are guessed less well and unreported load is not looked for.
-func (e *Evidence) SetSites(service string, sites []Site) {
+func (e *Adherence) SetSites(service string, sites []Site) {
 	s := e.service(service)
 	s.sites = slices.Clone(sites)
 	slices.SortFunc(s.sites, func(a, b Site) int { return a.Locality.Compare(b.Locality) })
 }
 
 // Forget drops everything about a service that is gone.
-func (e *Evidence) Forget(service string) { delete(e.services, service) }
+func (e *Adherence) Forget(service string) { delete(e.services, service) }
 
 // Services lists the services that something is kept about, sorted.
-func (e *Evidence) Services() []string { return slices.Sorted(maps.Keys(e.services)) }
+func (e *Adherence) Services() []string { return slices.Sorted(maps.Keys(e.services)) }
 
 // Note takes down what a service's sources were planned to do until now. It is
 // for plans that are followed by another one before the next Observe, so that
 // reports from meanwhile are not held against either. A service that was never
 // observed is left alone.
-func (e *Evidence) Note(now time.Time, service string, planned []PlannedSource) {
+func (e *Adherence) Note(now time.Time, service string, planned []PlannedSource) {
 	se := e.services[service]
 	if se == nil {
 		return
@@ -164,10 +164,10 @@ func (e *Evidence) Note(now time.Time, service string, planned []PlannedSource) 
 	}
 }
 
-func (e *Evidence) service(name string) *serviceEvidence {
+func (e *Adherence) service(name string) *serviceAdherence {
 	s := e.services[name]
 	if s == nil {
-		s = &serviceEvidence{}
+		s = &serviceAdherence{}
 		e.services[name] = s
 	}
 	return s
@@ -179,7 +179,7 @@ func (e *Evidence) service(name string) *serviceEvidence {
 // windows that were judged before and after 95% of the streams had acknowledged
 // some shares; they are held against the range of all shares that were in force
 // since, so that pushes in quick succession hide nothing.
-func (e *Evidence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSource) Findings {
+func (e *Adherence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSource) Findings {
 	se := e.service(s.Name)
 	se.now, se.interval = now, e.interval
 	se.keep(planned)
@@ -211,8 +211,8 @@ func (e *Evidence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSourc
 	return se.findings(s)
 }
 
-// serviceEvidence is what is known about one service.
-type serviceEvidence struct {
+// serviceAdherence is what is known about one service.
+type serviceAdherence struct {
 	interval   time.Duration
 	now        time.Time
 	sites      []Site            // sorted by locality
@@ -248,7 +248,7 @@ type pair struct {
 	share    float64   // planned now, 0 to 1
 	staked   time.Time // since when the share is at least barShare; zero = it is not
 	seen     time.Time // when the share was last above 0
-	told     time.Time // when landings were last reported
+	told     time.Time // when observed requests were last reported
 
 	// The open window, in requests: the least and the most that was planned,
 	// what landed, and what the source sent in all.
@@ -271,7 +271,7 @@ type pair struct {
 	failover    bool    // lands through a lower tier
 }
 
-func (s *serviceEvidence) source(l isobar.Locality) *sourceEvidence {
+func (s *serviceAdherence) source(l isobar.Locality) *sourceEvidence {
 	i, found := slices.BinarySearchFunc(s.sources, l, func(x *sourceEvidence, l isobar.Locality) int { return x.source.Compare(l) })
 	if !found {
 		s.sources = slices.Insert(s.sources, i, &sourceEvidence{source: l})
@@ -280,7 +280,7 @@ func (s *serviceEvidence) source(l isobar.Locality) *sourceEvidence {
 }
 
 // keep drops sources that are no longer planned.
-func (s *serviceEvidence) keep(planned []PlannedSource) {
+func (s *serviceAdherence) keep(planned []PlannedSource) {
 	s.sources = slices.DeleteFunc(s.sources, func(x *sourceEvidence) bool {
 		_, found := slices.BinarySearchFunc(planned, x.source, func(p PlannedSource, l isobar.Locality) int { return p.Source.Compare(l) })
 		return !found
@@ -322,7 +322,7 @@ type realised struct {
 const alike = 0.05
 
 // cause guesses why a source's shares are off plan.
-func (s *serviceEvidence) cause(src *sourceEvidence) string {
+func (s *serviceAdherence) cause(src *sourceEvidence) string {
 	for _, r := range src.realised {
 		if src.lost(r.locality) && r.planned >= barShare {
 			return CauseFailover
@@ -374,7 +374,7 @@ func (s *sourceEvidence) follows(sites []Site, count func(*Site) int) bool {
 }
 
 // findings puts together what stands.
-func (s *serviceEvidence) findings(l *ServiceLoad) Findings {
+func (s *serviceAdherence) findings(l *ServiceLoad) Findings {
 	f := Findings{Service: l.Name}
 	for _, src := range s.sources {
 		load := l.Source(src.source)
