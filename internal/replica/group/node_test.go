@@ -142,9 +142,19 @@ func TestClaimStandsAboveWhatReplicasKnow(t *testing.T) {
 }
 
 // TestWinnerDoesNotWaitForTheDead asserts that a winner claims as soon as the replicas that
-// live have answered, and waits for one that was heard a moment ago.
+// live have answered, and waits for one that was heard a moment ago, or that it could not hear
+// because it was paused itself.
 func TestWinnerDoesNotWaitForTheDead(t *testing.T) {
-	for _, silence := range []time.Duration{3 * time.Second, 9 * time.Second} {
+	for _, c := range []struct {
+		lives, silence, pause time.Duration // of the last leader, and of the winner then
+		waits                 bool
+	}{
+		{silence: 3 * time.Second, waits: true},
+		{silence: 9 * time.Second},
+		{lives: 10 * time.Second, silence: 3 * time.Second, waits: true},
+		{lives: 10 * time.Second, silence: 9 * time.Second},
+		{lives: 10 * time.Second, silence: 3 * time.Second, pause: 20 * time.Second, waits: true},
+	} {
 		s := newScript(t, group.Saved{})
 		before := claimOf("c", 1)
 		status := group.Message{Status: &group.Status{Engine: true, Reaches: 2}}
@@ -158,11 +168,15 @@ func TestWinnerDoesNotWaitForTheDead(t *testing.T) {
 				}
 			}
 		}
-		for s.now < silence {
+		for s.now < c.lives+c.silence {
 			s.wait(time.Second)
 			s.hears("b", status)
+			if s.now <= c.lives {
+				s.hears("c", status)
+			}
 			answer(group.Standing{Holder: before.Leader, Claim: before})
 		}
+		s.now += c.pause
 		for s.node.Role() == group.Follower {
 			s.wait(100 * time.Millisecond)
 			answer(group.Standing{Holder: s.self, Claim: before})
@@ -172,8 +186,8 @@ func TestWinnerDoesNotWaitForTheDead(t *testing.T) {
 		for s.node.Role() == group.Gathering {
 			s.wait(100 * time.Millisecond)
 		}
-		if waited := s.now - won; (waited >= time.Second) != (silence < 5*time.Second) {
-			t.Errorf("after %v of silence the winner waited %v", silence, waited)
+		if waited := s.now - won; (waited >= time.Second) != c.waits {
+			t.Errorf("the last leader lived for %v and was silent for %v; after a pause of %v the winner waited %v", c.lives, c.silence, c.pause, waited)
 		}
 	}
 }
