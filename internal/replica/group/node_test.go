@@ -205,6 +205,28 @@ func TestLeaderStopsAtItsDeadline(t *testing.T) {
 	}
 }
 
+// TestCaretakerEnds asserts that a leader whose lease ran out while the engine was out of reach
+// takes care until it hears of another claim, of a higher epoch or of its own.
+func TestCaretakerEnds(t *testing.T) {
+	for _, epoch := range []uint64{1, 2} {
+		s := newScript(t, group.Saved{})
+		s.lead()
+		for s.now < 8*time.Second && s.node.Role() == group.Leading {
+			s.wait(2 * time.Second)
+			if s.node.Role() == group.Leading {
+				s.fail(s.request(group.OpRenew))
+			}
+		}
+		if s.node.Role() != group.Caretaker {
+			t.Fatalf("after its lease the leader is %s", s.node.Role())
+		}
+		s.hears("b", group.Message{Status: &group.Status{Claim: claimOf("b", epoch)}})
+		if s.node.Role() != group.Follower {
+			t.Errorf("b has claimed epoch %d: the one that took care is %s", epoch, s.node.Role())
+		}
+	}
+}
+
 // TestDeadlineCountsFromTheSending: an answer that was slow proves the lease of
 // when the request was sent.
 func TestDeadlineCountsFromTheSending(t *testing.T) {
