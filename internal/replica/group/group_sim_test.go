@@ -119,8 +119,9 @@ func TestGroups(t *testing.T) {
 // simulation took for a break what is none.
 func TestSeedsThatFailed(t *testing.T) {
 	for name, seed := range map[string]uint64{
-		"a follower keeps the last plan of a leader that was cut off, while the next leader has published nothing": 8823,
-		"two leaders for a moment after the engine was restored, and the one with the newer claim removes":         12002,
+		"a follower keeps the last plan of a leader that was cut off, while the next leader has published nothing":      8823,
+		"two leaders for a moment after the engine was restored, and the one with the newer claim removes":              12002,
+		"a client comes to a replica that has not heard of the first leader, which its next answer of the engine names": 40622,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, f := range simulate(t, seed).failed {

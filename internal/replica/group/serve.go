@@ -29,11 +29,12 @@ var verdictNames = [...]string{"serve", "wait", "close"}
 // Admit decides on a client that shows a version of a state of the world stream
 // and has waited for some time. A version that this replica does not have yet
 // makes the client wait, so that what a client sees never goes back. A version
-// outside every claimed block comes from another control plane, and is answered
-// at once; that takes a recent word of the engine, since a replica that is cut
-// off does not know the newest claim.
+// outside every claimed block comes from another control plane, or from a group
+// that lost its engine and its disks. It is answered, at once if no claim of late
+// can have it, and else after the engine was asked; a replica that is cut off does
+// not know the newest claim.
 func (n *Node) Admit(now time.Duration, shown uint64, waited time.Duration) Verdict {
-	if shown <= n.plan.Version || n.foreign(now, shown) {
+	if shown <= n.plan.Version || n.foreign(now, shown, waited) {
 		return Serve
 	}
 	if waited >= n.opts.Patience {
@@ -47,13 +48,18 @@ func (n *Node) Admit(now time.Duration, shown uint64, waited time.Duration) Verd
 	return Wait
 }
 
-// foreign reports whether a version belongs to no claim.
-func (n *Node) foreign(now time.Duration, shown uint64) bool {
-	if !n.engine.reachable || now-n.engine.sent > 2*n.opts.Campaign+n.opts.EngineTimeout {
+// foreign reports whether a version belongs to no claim. waited is how long ago the
+// client showed it.
+func (n *Node) foreign(now time.Duration, shown uint64, waited time.Duration) bool {
+	if !n.engine.reachable {
 		return false
 	}
 	newest := max(n.known.Version, n.plan.Version)
-	return newest == 0 || shown > newest+unseenClaims*(BlockSize+1)
+	if n.engine.sent > now-waited {
+		return shown > newest+BlockSize
+	}
+	recent := now-n.engine.sent <= 2*n.opts.Campaign+n.opts.EngineTimeout
+	return recent && (newest == 0 && !Claimable(shown) || shown > newest+unseenClaims*(BlockSize+1))
 }
 
 // unseenClaims is how many claims may have been made since the engine last

@@ -32,6 +32,39 @@ func TestAdmit(t *testing.T) {
 	want(group.Serve, newer.Version, time.Second)
 }
 
+// TestAdmitToANewGroup has clients come to a replica that knows of no claim: another one
+// may have won the engine since it was asked, and what they show is answered only once
+// the engine says whose it is.
+func TestAdmitToANewGroup(t *testing.T) {
+	first := claimOf("b", 1)
+	for name, c := range map[string]struct {
+		claim group.Claim
+		want  group.Verdict
+	}{
+		"of the first leader, which the replica can't hear":    {first, group.Wait},
+		"of a group that lost its engine and all of its disks": {group.Claim{}, group.Serve},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, group.Saved{})
+			s.wait(0)
+			s.answer(s.request(group.OpAcquire), group.Standing{})
+			s.wait(100 * time.Millisecond)
+			if got := s.node.Admit(s.now, group.BlockSize, 0); got != group.Serve {
+				t.Errorf("a version of a server without a group: %s", got)
+			}
+			came := s.now
+			if got := s.node.Admit(s.now, first.First+7, 0); got != group.Wait {
+				t.Fatalf("before the engine was asked: %s", got)
+			}
+			s.wait(3 * time.Second)
+			s.answer(s.request(group.OpAcquire), group.Standing{Claim: c.claim})
+			if got := s.node.Admit(s.now, first.First+7, s.now-came); got != c.want {
+				t.Errorf("after it: %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
 func TestRemovalsAreHeld(t *testing.T) {
 	c := claimOf("b", 4)
 	s := newScript(t, group.Saved{Fence: c, Plan: *planOf(c, 0, "old")})
