@@ -30,6 +30,7 @@ type outcome struct {
 	failed, bestFailed float64 // part of the requests
 	overfull           int     // ticks with a locality above full
 	sites              []belief
+	done               bool
 }
 
 func (j *outcome) ratio() float64 { return j.mean / j.best }
@@ -49,6 +50,7 @@ func playFleets(ctx context.Context, o *options, trust isobar.CapacityTrust, out
 	defer cancel(nil)
 	var next atomic.Int64
 	var wait sync.WaitGroup
+	lines := progress{jobs: jobs, out: out}
 	for range runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
 			for ctx.Err() == nil {
@@ -58,6 +60,8 @@ func playFleets(ctx context.Context, o *options, trust isobar.CapacityTrust, out
 				}
 				if err := jobs[i].play(ctx, trust); err != nil {
 					cancel(err)
+				} else if o.verbose {
+					lines.finished(i)
 				}
 			}
 		})
@@ -66,17 +70,35 @@ func playFleets(ctx context.Context, o *options, trust isobar.CapacityTrust, out
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if o.verbose {
-		for i := range jobs {
-			j := &jobs[i]
-			_, _ = fmt.Fprintf(out, "%-50s seed %d: mean %7.1f ms (%7.1f), ratio %.2f, %5.2f%% fail (%.2f%%), %d ticks overfull\n",
-				j.fault, j.seed, j.mean, j.best, j.ratio(), 100*j.failed, 100*j.bestFailed, j.overfull)
-			if j.missed() {
-				j.writeReason(out)
-			}
-		}
-	}
 	return writeFleets(o, trust, jobs, out)
+}
+
+// progress writes a line for each fleet as soon as all fleets before it are done, so that
+// two runs write the same.
+type progress struct {
+	jobs []outcome
+	out  io.Writer
+
+	mu      sync.Mutex
+	written int
+}
+
+func (p *progress) finished(i int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.jobs[i].done = true
+	for p.written < len(p.jobs) && p.jobs[p.written].done {
+		p.jobs[p.written].write(p.out)
+		p.written++
+	}
+}
+
+func (j *outcome) write(out io.Writer) {
+	_, _ = fmt.Fprintf(out, "%-50s seed %d: mean %7.1f ms (%7.1f), ratio %.2f, %5.2f%% fail (%.2f%%), %d ticks overfull\n",
+		j.fault, j.seed, j.mean, j.best, j.ratio(), 100*j.failed, 100*j.bestFailed, j.overfull)
+	if j.missed() {
+		j.writeReason(out)
+	}
 }
 
 func (j *outcome) play(ctx context.Context, trust isobar.CapacityTrust) error {
