@@ -19,7 +19,7 @@ import (
 
 func historyCommand() *cobra.Command {
 	var flags remoteFlags
-	limit, at := 20, ""
+	limit, at, span := 20, "", time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "history [SERVICE]",
 		Short: "Show what changed: version, time, trigger, reason, shares before and after",
@@ -31,8 +31,10 @@ sources before and after. The server keeps the last 1,000 changes, also across
 restarts.
 
 With --at, it shows the last change at or before a moment of the last 24 hours and,
-with SERVICE, the shares of the service then.`,
-		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json\n  isobar history checkout --at 2026-01-31T14:03:00Z",
+with SERVICE, the shares of the service then. With --for, too, it lists the changes
+from that moment on for so long, largest first; changes of health, of the
+configuration and by operators come before regular decisions.`,
+		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json\n  isobar history checkout --at 2026-01-31T14:03:00Z\n  isobar history --at 14:03 --for 1m",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			remote, err := flags.remote()
@@ -42,6 +44,9 @@ with SERVICE, the shares of the service then.`,
 			service := ""
 			if len(args) > 0 {
 				service = args[0]
+			}
+			if span != 0 {
+				return writeSpan(cmd, remote, &flags, service, at, span)
 			}
 			if at != "" {
 				return writeMomentAt(cmd, remote, &flags, service, at)
@@ -63,6 +68,7 @@ with SERVICE, the shares of the service then.`,
 	cmd.ValidArgsFunction = flags.completeServices(0)
 	cmd.Flags().IntVarP(&limit, "number", "n", limit, "how many changes to show at most; 0 = all")
 	cmd.Flags().StringVar(&at, "at", "", "moment to show, as 2026-01-31T14:03:00Z or 14:03 of the last 24 hours, local time")
+	cmd.Flags().DurationVar(&span, "for", 0, "with --at: list what changed from that moment on for so long, such as 1m")
 	return cmd
 }
 

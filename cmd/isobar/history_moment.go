@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +28,53 @@ func writeMomentAt(cmd *cobra.Command, remote *admin.Remote, flags *remoteFlags,
 		return writeJSON(cmd.OutOrStdout(), m)
 	}
 	return writeMoment(cmd.OutOrStdout(), &m, service, widthOf(cmd.OutOrStdout()))
+}
+
+// writeSpan lists what changed from a moment on.
+func writeSpan(cmd *cobra.Command, remote *admin.Remote, flags *remoteFlags, service, text string, span time.Duration) error {
+	from, err := parseMoment(text, time.Now())
+	switch {
+	case text == "":
+		err = errors.New("--for needs --at, the moment that it begins with")
+	case span < 0:
+		err = fmt.Errorf("--for %s: want a duration such as 1m", span)
+	}
+	if err != nil {
+		return asUsage(cmd, err)
+	}
+	found, err := remote.Span(cmd.Context(), service, from, from.Add(span))
+	if err != nil {
+		return err
+	}
+	if flags.output == outputJSON {
+		return writeJSON(cmd.OutOrStdout(), found)
+	}
+	var b strings.Builder
+	columns := []column{{head: "VERSION"}, {head: "TIME"}, {head: "TRIGGER"}, {head: "SERVICES"}, {head: "MOST"}, {head: "MOVED"}, {head: "WHY"}}
+	for i := range found.Changes {
+		m := &found.Changes[i]
+		why := m.Why
+		if m.Trigger == plan.TriggerOperator {
+			why = m.Who + ": " + m.Reason
+		}
+		cells := []string{
+			strconv.FormatUint(m.Version, 10), m.Made.UTC().Format(time.RFC3339), m.Trigger, strconv.Itoa(m.Services), orDash(printable(m.Most)),
+			fmt.Sprintf("%.1f", 100*m.Moved), orDash(printable(why)),
+		}
+		for k := range columns {
+			columns[k].cells = append(columns[k].cells, cells[k])
+		}
+	}
+	if len(found.Changes) > 0 {
+		writeColumns(&b, columns)
+	}
+	fmt.Fprintf(&b, "%s from %s to %s", count(found.Count, "change", "changes"), found.From.Format(time.RFC3339), found.To.Format(time.RFC3339))
+	if len(found.Changes) < found.Count {
+		fmt.Fprintf(&b, ", of which these are the largest %d", len(found.Changes))
+	}
+	b.WriteString("\n")
+	_, err = io.WriteString(cmd.OutOrStdout(), b.String())
+	return err
 }
 
 // parseMoment reads a time with its date, or a time of day within the last 24 hours.

@@ -128,6 +128,19 @@ async function shows(page, text) {
   throw new Error(`the page does not show ${text}`);
 }
 
+/** Waits until Time shows the largest change of the span in the address, and returns it. */
+async function largest(address, page) {
+  await page.waitForURL(/from=.*to=/);
+  const query = new URL(page.url()).hash.split('?')[1];
+  const ends = new URLSearchParams(query);
+  const ask = new URLSearchParams({ from: ends.get('from'), to: ends.get('to') });
+  const { changes, count } = await (await fetch(new URL(`../v1/history/span?${ask}`, address))).json();
+  assert.ok(count > 0, `nothing changed: ${query}`);
+  await page.locator('.answer', { hasText: new RegExp(`[Vv]ersion ${changes[0].version},`) }).first().waitFor();
+  if (count > 1) assert.equal(await page.locator('.changes tbody tr').count(), changes.length);
+  return changes[0];
+}
+
 /** The five questions, from the first page, in three clicks at most. */
 async function questions(address, page) {
   let clicks = 0;
@@ -156,10 +169,40 @@ async function questions(address, page) {
     await page.locator('.moves').first().waitFor();
     // A young server opens on the hour that has data.
     assert.equal(await page.getByRole('link', { name: 'The last hour' }).getAttribute('aria-current'), 'true');
-    const bar = page.locator('.scrubber rect[class^=bar-]').first();
-    await click(bar);
-    await page.waitForURL(/at=/);
-    await shows(page, /Version \d+, .*changed; a client locality moved/s);
+    // The tallest bar: its largest change made it so.
+    const tallest = await page.locator('.scrubber svg rect[class^=bar-]').evaluateAll((all) => {
+      const bars = all.filter((x) => x.closest('svg').matches('.scrubber > svg')).map((x, i) => ({ i, height: x.height.baseVal.value }));
+      return bars.slice(0, -1).reduce((a, b) => (b.height > a.height ? b : a), bars[0]).i;
+    });
+    await click(page.locator('.scrubber > svg rect[class^=bar-]').nth(tallest));
+    await largest(address, page);
+  });
+  await ask('What changed in a minute, and after an event?', async () => {
+    const { marks } = await (await fetch(new URL('../v1/history?brief=true', address))).json();
+    const change = marks.filter((m) => Date.parse(m.made) < Date.now() - 20_000).reduce((a, b) => (b.moved > a.moved ? b : a));
+    const event = new Date(Date.parse(change.made) - 2000).toISOString();
+    const body = JSON.stringify({ text: 'an event', at: event });
+    assert.equal((await fetch(new URL('../v1/marks', address), { method: 'POST', body })).status, 200);
+    await click(page.getByRole('link', { name: 'Time', exact: true }));
+    await click(page.getByRole('button', { name: /an event$/ }));
+    const shown = await largest(address, page);
+    // The event has its effect later: what stood at its moment is another change.
+    const { change: stood } = await (await fetch(new URL(`../v1/history/moment?at=${event}`, address))).json();
+    assert.notEqual(shown.version, stood?.version);
+    const minute = await page.evaluate((at) => {
+      const d = new Date(at);
+      return new Date(d.getTime() - d.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+    }, change.made);
+    await page.getByLabel('Minute, in your time zone').fill(minute);
+    const typed = await largest(address, page);
+    assert.ok(typed.moved >= change.moved, `the minute of ${change.made} shows a change of ${typed.moved}`);
+    // Another change of the minute is a click away, and the list stays.
+    const others = page.locator('.changes tbody a');
+    if ((await others.count()) > 1) {
+      await others.last().click();
+      await page.locator('.changes tr.chosen a[aria-current]').waitFor();
+      await page.locator('.answer', { hasText: await others.last().innerText() }).first().waitFor();
+    }
   });
   await ask('May I drain us-east/b?', async () => {
     await click(page.getByRole('link', { name: 'checkout', exact: true }));
@@ -335,7 +378,7 @@ async function inject(address, page) {
   await page.goto(`${address}#/checkers`);
   await page.getByText(markup).first().waitFor();
   await page.goto(`${address}#/time`);
-  await page.getByLabel('Moment, in your time zone').waitFor();
+  await page.getByLabel('Minute, in your time zone').waitFor();
 }
 
 /** The lines that the fleet's program prints: its addresses, then an answer to each order. */
@@ -392,7 +435,7 @@ try {
   await page.goto(`${address}#/time?span=hour`);
   await page.getByRole('slider', { name: 'Moment' }).focus();
   await page.keyboard.press('ArrowLeft');
-  await page.waitForURL(/at=/);
+  await page.waitForURL(/from=/);
   said('by keyboard alone');
 
   const [most, few] = [await rows(browser, address), await requests(browser, address)];

@@ -44,6 +44,20 @@ type Moment struct {
 	Shares  *archive.Shares `json:"shares,omitempty"` // of the service after the change, where one is asked for
 }
 
+// Span is the body of GET /v1/history/span.
+type Span struct {
+	Version string         `json:"version"` // of the plan in force
+	From    time.Time      `json:"from"`
+	To      time.Time      `json:"to"`
+	Count   int            `json:"count"`            // of the changes from one moment on and before the other
+	Changes []archive.Mark `json:"changes"`          // of those, the largest 20, largest first
+	Before  *time.Time     `json:"before,omitempty"` // when the last change before them was
+	Next    *time.Time     `json:"next,omitempty"`   // when the first change after them was
+}
+
+// maxSpan bounds the changes of a span.
+const maxSpan = 20
+
 // maxMarks bounds the changes of an answer.
 const maxMarks = 1000
 
@@ -185,6 +199,52 @@ func spanOf(w http.ResponseWriter, query url.Values, steps map[string]time.Durat
 	return step, ok
 }
 
+// getSpan answers GET /v1/history/span?from=TIME&to=TIME&service=NAME: what changed
+// between two moments, largest first.
+func (s *historyAPI) getSpan(w http.ResponseWriter, r *http.Request) {
+	p, ok := s.plan(w)
+	if !ok {
+		return
+	}
+	query := r.URL.Query()
+	var ends [2]time.Time
+	for i, name := range []string{"from", "to"} {
+		if ends[i], ok = moment(w, name, query.Get(name)); !ok {
+			return
+		}
+	}
+	if !ends[0].Before(ends[1]) {
+		fail(w, http.StatusBadRequest, Problem{Error: "the span is empty", Place: "to=" + query.Get("to"), Fix: "send a time after from"})
+		return
+	}
+	marks, ok := s.marks(w, r, query.Get("service"))
+	if !ok {
+		return
+	}
+	found := archive.Between(marks, ends[0], ends[1])
+	out := Span{Version: p.VersionString(), From: ends[0].UTC(), To: ends[1].UTC(), Count: len(found), Changes: []archive.Mark{}}
+	out.Changes = append(out.Changes, found[:min(len(found), maxSpan)]...)
+	for i := range marks {
+		made := &marks[i].Made
+		if made.Before(ends[0]) {
+			out.Before = made
+		}
+		if out.Next == nil && !made.Before(ends[1]) {
+			out.Next = made
+		}
+	}
+	reply(w, http.StatusOK, out)
+}
+
+// moment reads a time of a query. Without ok it is answered.
+func moment(w http.ResponseWriter, name, text string) (at time.Time, ok bool) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		fail(w, http.StatusBadRequest, Problem{Error: "not a time", Place: name + "=" + text, Fix: "send a time such as " + name + "=2026-01-31T14:03:00Z"})
+	}
+	return at, err == nil
+}
+
 // getMoment answers GET /v1/history/moment?at=TIME&service=NAME: the change that stood
 // at a moment, and the shares of a service then.
 func (s *historyAPI) getMoment(w http.ResponseWriter, r *http.Request) {
@@ -195,9 +255,7 @@ func (s *historyAPI) getMoment(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	name, at := query.Get("service"), time.Now()
 	if text := query.Get("at"); text != "" {
-		var err error
-		if at, err = time.Parse(time.RFC3339, text); err != nil {
-			fail(w, http.StatusBadRequest, Problem{Error: "not a time", Place: "at=" + text, Fix: "send a time such as at=2026-01-31T14:03:00Z"})
+		if at, ok = moment(w, "at", text); !ok {
 			return
 		}
 	}

@@ -86,6 +86,18 @@ func (r *Remote) MomentAt(ctx context.Context, service string, at time.Time) (Mo
 	return out, err
 }
 
+// Span asks what changed from one moment on and before another one, of a service or, for
+// an empty name, of all.
+func (r *Remote) Span(ctx context.Context, service string, from, to time.Time) (Span, error) {
+	var out Span
+	query := url.Values{"from": {from.UTC().Format(time.RFC3339Nano)}, "to": {to.UTC().Format(time.RFC3339Nano)}}
+	if service != "" {
+		query.Set("service", service)
+	}
+	err := r.get(ctx, "/v1/history/span", query, &out)
+	return out, err
+}
+
 // Status asks whether everything is in order.
 func (r *Remote) Status(ctx context.Context) (Status, error) {
 	var out Status

@@ -89,6 +89,42 @@ func TestHistoryInOneLine(t *testing.T) {
 	}
 }
 
+// TestSpanOfTheHistory: what changed between two moments, largest first, and the changes
+// around them.
+func TestSpanOfTheHistory(t *testing.T) {
+	a, b := isobar.MustLocality("us/a"), isobar.MustLocality("us/b")
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	change := func(version uint64, seconds int, trigger string, moved uint16) plan.Change {
+		return plan.Change{Version: version, Previous: version - 1, Made: noon.Add(time.Duration(seconds) * time.Second), Trigger: trigger, Services: []plan.ServiceChange{
+			{Service: "checkout", Sites: []isobar.Locality{a, b}, Sources: []plan.SourceChange{{Source: a, Before: []uint16{10_000, 0}, After: []uint16{10_000 - moved, moved}}}},
+		}}
+	}
+	op := &fixedHistory{changes: []plan.Change{
+		change(9, 70, plan.TriggerTick, 9000), change(8, 45, plan.TriggerTick, 100), change(7, 20, plan.TriggerHealth, 5000), change(6, 15, plan.TriggerTick, 6000), change(5, -1, plan.TriggerTick, 7000),
+	}}
+	srv := start(t, newWorld(), func(o *admin.Options) { o.Operator = op })
+	remote, err := admin.NewRemote(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := remote.Span(t.Context(), "checkout", noon, noon.Add(time.Minute))
+	if err != nil || got.Count != 3 || got.Changes[0].Version != 7 || got.Changes[1].Version != 6 || got.Changes[2].Version != 8 ||
+		!got.Before.Equal(noon.Add(-time.Second)) || !got.Next.Equal(noon.Add(70*time.Second)) {
+		t.Errorf("%+v %v", got, err)
+	}
+	if got, err = remote.Span(t.Context(), "", noon.Add(time.Hour), noon.Add(2*time.Hour)); err != nil || got.Count != 0 || got.Changes == nil || got.Next != nil {
+		t.Errorf("a span without changes: %+v %v", got, err)
+	}
+	for query, code := range map[string]int{
+		"": http.StatusBadRequest, "?from=2030-01-01T12:00:00Z": http.StatusBadRequest, "?from=noon&to=2030-01-01T12:00:00Z": http.StatusBadRequest,
+		"?from=2030-01-01T12:00:00Z&to=2030-01-01T12:00:00Z": http.StatusBadRequest, "?from=2030-01-01T12:00:00Z&to=2030-01-01T12:00:01Z&service=nobody": http.StatusNotFound,
+	} {
+		if a := do(t, srv, "GET", "/v1/history/span"+query, ""); a.code != code {
+			t.Errorf("%s: %d %s", query, a.code, a.body)
+		}
+	}
+}
+
 // fixedHistory is an operator that has changes.
 type fixedHistory struct {
 	admin.Operator

@@ -364,16 +364,16 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestTimeline: changes are counted in their steps, and the rarest trigger shows.
+// TestTimeline: changes are counted in their steps, and the trigger of the largest one shows.
 func TestTimeline(t *testing.T) {
 	mark := func(seconds int, moved float64, trigger string) archive.Mark {
 		return archive.Mark{Made: t0.Add(time.Duration(seconds) * time.Second), Moved: moved, Trigger: trigger}
 	}
 	marks := []archive.Mark{
-		mark(-1, 1, "tick"), mark(0, 0.1, "tick"), mark(9, 0.3, "operator"), mark(9, 0.2, "health"), mark(29, 0, "restart"), mark(30, 1, "tick"),
+		mark(-1, 1, "tick"), mark(0, 0.3, "tick"), mark(9, 0, "operator"), mark(9, 0.2, "health"), mark(29, 0, "restart"), mark(30, 1, "tick"),
 	}
 	got := archive.TimelineOf(marks, t0, 10*time.Second, 3)
-	if !slices.Equal(got.Changes, []int{3, 0, 1}) || !slices.Equal(got.Moved, []float64{0.3, 0, 0}) || !slices.Equal(got.Triggers, []string{"operator", "", "restart"}) ||
+	if !slices.Equal(got.Changes, []int{3, 0, 1}) || !slices.Equal(got.Moved, []float64{0.3, 0, 0}) || !slices.Equal(got.Triggers, []string{"health", "", "restart"}) ||
 		!got.Oldest.Equal(t0.Add(-time.Second)) || got.StepSeconds != 10 {
 		t.Errorf("%+v", got)
 	}
@@ -381,5 +381,24 @@ func TestTimeline(t *testing.T) {
 		if i := archive.Standing(marks, t0.Add(time.Duration(at)*time.Second)); i != want {
 			t.Errorf("at %d: %d, want %d", at, i, want)
 		}
+	}
+}
+
+// TestBetween: a health change that moved enough precedes the decisions around it, and a
+// move of half a percent does not.
+func TestBetween(t *testing.T) {
+	mark := func(version uint64, seconds int, moved float64, trigger string) archive.Mark {
+		return archive.Mark{Version: version, Made: t0.Add(time.Duration(seconds) * time.Second), Moved: moved, Trigger: trigger}
+	}
+	marks := []archive.Mark{
+		mark(1, -1, 1, "health"), mark(2, 0, 0.1, "tick"), mark(3, 5, 0.4, "health"), mark(4, 6, 0.5, "tick"), mark(5, 7, 0.005, "health"),
+		mark(6, 8, 0, "tick"), mark(7, 9, 0, "operator"), mark(8, 60, 1, "health"),
+	}
+	got := []uint64{}
+	for _, m := range archive.Between(marks, t0, t0.Add(time.Minute)) {
+		got = append(got, m.Version)
+	}
+	if want := []uint64{3, 4, 2, 5, 7, 6}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

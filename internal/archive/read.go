@@ -143,52 +143,6 @@ func (a *Archive) Change(version uint64, service string) (plan.Change, error) {
 	}, nil
 }
 
-// Timeline is how much changed over time, in steps of equal length. Its lists have one
-// entry for each step.
-type Timeline struct {
-	Begin       time.Time `json:"begin"` // of the first step
-	StepSeconds float64   `json:"step_seconds"`
-	Oldest      time.Time `json:"oldest,omitzero"` // oldest change that is kept; zero: none
-	Changes     []int     `json:"changes"`         // number of changes
-	Moved       []float64 `json:"moved"`           // the largest part of its traffic that a source moved
-	Triggers    []string  `json:"triggers"`        // the rarest trigger: operator, restart, topology, health or tick; empty: no change
-}
-
-// rarity orders the triggers: a step shows the rarest.
-var rarity = []string{"", plan.TriggerTick, plan.TriggerHealth, plan.TriggerTopology, plan.TriggerRestart, plan.TriggerOperator}
-
-// TimelineOf sums marks up in so many steps from a moment on.
-func TimelineOf(marks []Mark, begin time.Time, step time.Duration, steps int) Timeline {
-	out := Timeline{Begin: begin.UTC(), StepSeconds: step.Seconds(), Changes: make([]int, steps), Moved: make([]float64, steps), Triggers: make([]string, steps)}
-	if len(marks) > 0 {
-		out.Oldest = marks[0].Made
-	}
-	for i := range marks {
-		m := &marks[i]
-		k := int(math.Floor(m.Made.Sub(begin).Seconds() / step.Seconds()))
-		if k < 0 || k >= steps {
-			continue
-		}
-		out.Changes[k]++
-		out.Moved[k] = max(out.Moved[k], m.Moved)
-		if slices.Index(rarity, m.Trigger) > slices.Index(rarity, out.Triggers[k]) {
-			out.Triggers[k] = m.Trigger
-		}
-	}
-	return out
-}
-
-// Standing finds the last change at or before a moment among marks; -1 where there is
-// none. The order of the changes decides, also where the clock was set back.
-func Standing(marks []Mark, at time.Time) int {
-	for i := range slices.Backward(marks) {
-		if !marks[i].Made.After(at) {
-			return i
-		}
-	}
-	return -1
-}
-
 // Shares is where the sources of a service sent at a moment.
 type Shares struct {
 	Drop       float64           `json:"drop"`       // fraction that clients are told to drop

@@ -92,6 +92,10 @@ var operations = []operation{
 		query: map[string]string{"service": "name of a service; without it the answer has no shares", "at": "time, as in RFC 3339; without it now"}, answers: []any{admin.Moment{}},
 	},
 	{
+		method: "GET", path: "/v1/history/span", summary: "What changed between two moments, largest first",
+		query: map[string]string{"service": byService, "from": "time, as in RFC 3339", "to": "time after it"}, answers: []any{admin.Span{}},
+	},
+	{
 		method: "POST", path: "/v1/drain", summary: "Drains endpoints", body: admin.DrainOrder{},
 		query: map[string]string{"force": forceMark}, answers: []any{admin.Drained{}}, kept: true, ifMatch: true,
 	},

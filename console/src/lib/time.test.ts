@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { bars, endOf, instant, sinceOldest, stepOf, ticks } from './time';
+import { bars, effectOf, instant, minuteOf, sinceOldest, stepAt, stepOf, ticks } from './time';
 import type { Timeline } from './types';
 
 const hour: Timeline = {
@@ -16,9 +16,9 @@ describe('a timeline', () => {
     ]));
   test.each([['2026-03-01T13:00:00Z', 0], ['2026-03-01T13:00:14.999Z', 0], ['2026-03-01T13:00:15Z', 1], ['2026-03-01T12:59:59Z', -1]])('%s is in step %d', (at, want) =>
     expect(stepOf(hour, Date.parse(at))).toBe(want));
-  test('the end of a step is in it', () => {
-    for (const step of [0, 7, 239]) expect(stepOf(hour, endOf(hour, step))).toBe(step);
-    expect(stepOf(hour, endOf(hour, 7) + 1)).toBe(8);
+  test('a step begins where the one before it ends', () => {
+    for (const step of [0, 7, 239]) expect(stepOf(hour, stepAt(hour, step).from)).toBe(step);
+    expect(stepAt(hour, 7).to).toBe(stepAt(hour, 8).from);
   });
   test('begins where its history does', () => {
     expect(sinceOldest(hour)).toEqual(hour); // nothing is kept
@@ -38,4 +38,15 @@ describe('a timeline', () => {
 test('a moment of the server stays what it is', () => {
   expect(instant('2026-03-04T05:06:07.123456789Z')).toBe('2026-03-04T05:06:07.123456789Z');
   expect(instant('2026-03-04T05:06:07+01:00')).toBe('2026-03-04T04:06:07.000Z');
+});
+
+test('a minute holds its seconds', () => {
+  const at = Date.parse('2026-03-01T19:40:29.999Z');
+  expect(minuteOf(at)).toEqual({ from: Date.parse('2026-03-01T19:40:00Z'), to: Date.parse('2026-03-01T19:41:00Z') });
+});
+
+test('an event has its effect until the next one, for 15 s at least and a minute at most', () => {
+  expect(effectOf([0, 40_000, 45_000, 300_000], 0)).toEqual({ from: 0, to: 40_000 });
+  expect(effectOf([0, 40_000, 45_000, 300_000], 40_000)).toEqual({ from: 40_000, to: 55_000 });
+  expect(effectOf([0, 40_000, 45_000, 300_000], 300_000)).toEqual({ from: 300_000, to: 360_000 });
 });

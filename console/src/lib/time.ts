@@ -43,9 +43,31 @@ export function stepOf(t: Timeline, at: number): number {
   return Math.floor((at - Date.parse(t.begin)) / (1000 * t.step_seconds));
 }
 
-/** The last moment of a step, in ms since 1970: what stood at its end. */
-export function endOf(t: Timeline, step: number): number {
-  return Date.parse(t.begin) + Math.round(1000 * t.step_seconds * (step + 1)) - 1;
+/** From one moment on until another one, in ms since 1970. */
+export interface Between {
+  from: number;
+  to: number;
+}
+
+/** When a step begins and ends. */
+export function stepAt(t: Timeline, step: number): Between {
+  const begin = Date.parse(t.begin);
+  return { from: begin + Math.round(1000 * t.step_seconds * step), to: begin + Math.round(1000 * t.step_seconds * (step + 1)) };
+}
+
+/** The minute of a moment, in ms since 1970. */
+export function minuteOf(at: number): Between {
+  const from = Math.floor(at / 60_000) * 60_000;
+  return { from, to: from + 60_000 };
+}
+
+/**
+ * The time in which an event has its effect: a minute, or until the next event. Checkers
+ * and clients need some seconds to notice, so that it is 15 s at least.
+ */
+export function effectOf(events: number[], at: number): Between {
+  const next = Math.min(...events.filter((x) => x > at));
+  return { from: at, to: Math.max(at + 15_000, Math.min(at + 60_000, next)) };
 }
 
 /** The steps at which an axis has its ticks: whole hours, or ten minutes. */

@@ -292,6 +292,17 @@ export interface Moment {
   shares?: Shares;
 }
 
+/** What changed between two moments, largest first. */
+export interface Span {
+  version: string;
+  from: string;
+  to: string;
+  count: number;
+  changes: ChangeMark[];
+  before?: string;
+  next?: string;
+}
+
 export interface Change {
   version: number;
   previous: number;
