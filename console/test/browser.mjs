@@ -8,7 +8,7 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
-import { requests, rows } from './limits.mjs';
+import { loading, requests, rows, steady } from './limits.mjs';
 import { access, base, persist, replicas } from './servers.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -163,6 +163,8 @@ async function questions(address, page) {
     await click(page.getByRole('link', { name: /us-east\/a to eu-west\/a: .*Why/ }));
     await page.getByRole('heading', { name: /Why does us-east\/a send [\d.<]+ ?[\d.]*% to eu-west\/a\?/ }).waitFor();
     assert.match(await page.locator('.answer').first().innerText(), /requests\/s/);
+    // The rule and the costs stand beside the share.
+    await shows(page, /Requests go to the localities of the lowest cost.*(all cost about|has the lowest|at costs from) /s);
   });
   await ask('What changed at a moment?', async () => {
     await click(page.getByRole('link', { name: 'Time', exact: true }));
@@ -214,7 +216,6 @@ async function questions(address, page) {
   });
   await ask('Would all services carry the loss of us-east/b?', async () => {
     await click(page.getByRole('navigation').getByRole('link', { name: 'Regions' }));
-    await click(page.getByRole('link', { name: /^us-east to us-east:/ }));
     await click(page.getByRole('link', { name: 'us-east/b', exact: true }));
     await page.getByRole('heading', { name: 'Would the fleet carry it?' }).waitFor();
     await page.getByText(/^(Yes|No)[:,] /).waitFor();
@@ -222,6 +223,10 @@ async function questions(address, page) {
   await ask('Who does not report?', async () => {
     await click(page.getByRole('link', { name: 'Clients', exact: true }));
     await shows(page, /silent-1\s+reports no load\s+batch\s+us-east\/a/);
+  });
+  await ask('Who does not report? By the number on the first page', async () => {
+    await click(page.getByRole('link', { name: 'Report load' }));
+    await shows(page, /reports no load: [1-9].*silent-1\s+reports no load/s);
   });
   await ask('Which client ignores its weights?', async () => {
     const item = page.getByRole('link', { name: /client "stubborn-1" \(legacy\) does not follow its weights: all of its requests go elsewhere/ });
@@ -255,6 +260,35 @@ async function questions(address, page) {
   });
 }
 
+/** The page of a service says what needs attention of it, and a link leads to the part that shows it. */
+async function parts(address, page) {
+  await page.goto(`${address}#/service/checkout`);
+  await page.getByRole('heading', { name: /things? needs? attention/ }).waitFor();
+  await page.locator('.attention a', { hasText: /^checkout/ }).first().waitFor();
+  await page.goto(`${address}#/service/checkout?part=endpoints`);
+  const place = page.locator('#endpoints');
+  for (let i = 0; ; i++) {
+    const box = await place.boundingBox();
+    if (box && box.y >= 0 && box.y < 600) break;
+    assert.ok(i < 50, `the endpoints stand at ${box?.y}`);
+    await page.waitForTimeout(100);
+  }
+}
+
+/** What is typed into any field counts, and fields offer what there is. */
+async function fields(address, page) {
+  await page.goto(`${address}#/whatif`);
+  await page.getByLabel('Drain localities of this service').fill('us-east/b');
+  await page.getByText('Name the service of which localities are drained.').waitFor();
+  assert.ok(await page.getByRole('button', { name: 'Play it through' }).isDisabled());
+  await page.locator('#zones-offered option[value="us-east/b"]').waitFor({ state: 'attached' });
+  await page.getByLabel('Service', { exact: true }).fill('checkout');
+  await page.locator('#localities-offered option[value="us-east/b"]').waitFor({ state: 'attached' });
+  await page.getByRole('button', { name: 'Play it through' }).click();
+  await page.waitForURL(/service=checkout&drain=us-east/);
+  await page.getByText(/^(Yes|No|Not certain)[:,]/).waitFor();
+}
+
 /** A changed file is played through, and a wrong one is told with its place. */
 async function file(address, page) {
   await page.goto(`${address}#/whatif`);
@@ -269,7 +303,8 @@ async function file(address, page) {
 /** The loss of each zone, which the server plays once a minute. */
 async function losses(address, page) {
   await page.goto(`${address}#/regions`);
-  await page.getByRole('row', { name: /^us-east (none|\d+) of \d+ services? / }).waitFor({ timeout: 90_000 });
+  // Each zone is named, with a yes or no of its own.
+  await page.getByRole('row', { name: /^us-east\/b (yes|no) \d+ (of \d+ )?services? would/ }).waitFor({ timeout: 90_000 });
   await page.screenshot({ path: `${out}losses-1440x900-light.png`, fullPage: true });
   await page.getByRole('link', { name: /^us-east to us-east:/ }).click();
   await page.getByRole('heading', { name: 'Zones: us-east to us-east' }).waitFor();
@@ -408,6 +443,8 @@ try {
     said('every screen at three sizes, light and dark, without violations');
   }
   await questions(address, page);
+  await parts(address, page);
+  await fields(address, page);
   await file(address, page);
   await losses(address, page);
   said('questions answered, a file played through');
@@ -440,6 +477,9 @@ try {
 
   const [most, few] = [await rows(browser, address), await requests(browser, address)];
   said(`10,000 services in ${most} rows, the first screen in ${few} requests, none while nobody looks`);
+  await loading(browser, address);
+  await steady(browser, address);
+  said('a page that loads says so, and what needs attention moves nothing');
   await replicas(browser, addresses, order);
   said('replicas: leader, failure tolerance, a lost one');
   await access(browser, addresses);

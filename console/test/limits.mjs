@@ -1,14 +1,10 @@
 // What does not depend on the machine: rows in the page, requests, and the narrowest screen.
 import assert from 'node:assert/strict';
+import { createServer, request } from 'node:http';
 
 /** Ten thousand services are a few rows at a time. */
 export async function rows(browser, address) {
-  const answer = await fetch(new URL('../v1/stream', address));
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = '';
-  while (!text.includes('\n')) text += (await reader.read()).value;
-  await reader.cancel();
-  const line = JSON.parse(text.slice(0, text.indexOf('\n')));
+  const line = await firstLine(address);
   line.services = Array.from({ length: 10_000 }, (_, i) => ({ ...line.services[0], name: `service-${String(i).padStart(5, '0')}` }));
   const page = await browser.newPage({ viewport: { width: 2560, height: 1440 } });
   await page.route('**/v1/stream', (route) => route.fulfill({ contentType: 'application/x-ndjson', body: `${JSON.stringify(line)}\n` }));
@@ -28,6 +24,67 @@ export async function rows(browser, address) {
   assert.ok(most <= 100, `${most} rows in the page`);
   await page.close();
   return most;
+}
+
+/** The first line of the stream of the first page. */
+async function firstLine(address) {
+  const answer = await fetch(new URL('../v1/stream', address));
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = '';
+  while (!text.includes('\n')) text += (await reader.read()).value;
+  await reader.cancel();
+  return JSON.parse(text.slice(0, text.indexOf('\n')));
+}
+
+/** A server beside that of an address, whose stream sends a text and then nothing, as a busy one does. */
+async function standIn(address, text, use) {
+  const server = createServer((from, to) => {
+    if (from.url.startsWith('/v1/stream')) {
+      to.writeHead(200, { 'Content-Type': 'application/x-ndjson' }).flushHeaders();
+      if (text) to.write(text);
+      return;
+    }
+    from.pipe(request(new URL(from.url, address), { method: from.method, headers: { ...from.headers, host: new URL(address).host } }, (answer) => {
+      to.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(to);
+    }));
+  }).listen(0, '127.0.0.1');
+  await new Promise((done) => server.once('listening', done));
+  try {
+    return await use(`http://127.0.0.1:${server.address().port}/ui/`);
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+/** A page that has no data yet does not say that there are no services. */
+export async function loading(browser, address) {
+  await standIn(address, '', async (at) => {
+    const page = await browser.newPage();
+    await page.goto(at);
+    await page.getByText('Live', { exact: true }).waitFor();
+    assert.doesNotMatch(await page.locator('main').innerText(), /There are no services|Nothing needs attention/);
+    await page.close();
+  });
+}
+
+/** What needs attention comes and goes, and the table stays where it is. */
+export async function steady(browser, address) {
+  const line = await firstLine(address);
+  const [item] = line.status.attention.concat({ code: 'no_load', severity: 'warning', text: 'no client has reported load' });
+  const top = async (attention, n1) =>
+    standIn(address, `${JSON.stringify({ ...line, status: { ...line.status, attention, n1 } })}\n`, async (at) => {
+      const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
+      await page.goto(at);
+      await page.getByRole('heading', { name: attention.length === 0 ? 'Nothing needs attention' : /needs? attention/ }).waitFor();
+      const { y } = await page.locator('table.rows').boundingBox();
+      await page.close();
+      return y;
+    });
+  const before = await top([], undefined);
+  assert.equal(await top(Array(4).fill(item), line.status.n1), before);
+  assert.equal(await top(Array(20).fill(item), { services: 3, failing: 1, worst: [] }), before);
 }
 
 /** Few requests open the first screen, and none follow while nobody looks at the page. */

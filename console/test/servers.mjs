@@ -15,6 +15,8 @@ export async function replicas(browser, addresses, order) {
   await page.locator('td', { hasText: /^2 of 2$/ }).nth(2).waitFor();
   await page.goto(`${addresses.group[1]}#/clients`);
   await page.getByText(/These are the clients of replica isobar-1/).waitFor();
+  await page.goto(`${addresses.group[1]}#/clients?state=silent`);
+  await page.getByText('All 2 report load.').waitFor();
   await page.goto(`${addresses.group[0]}#/replicas`);
   await page.locator('tbody .tag', { hasText: 'leads' }).waitFor();
   await order('lose');

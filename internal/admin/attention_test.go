@@ -42,6 +42,28 @@ func TestEveryCodeIsListed(t *testing.T) {
 	}
 }
 
+// TestAttentionOfAService: what needs attention of one service, and whether that one is in
+// order.
+func TestAttentionOfAService(t *testing.T) {
+	of := func(service string) admin.Attention {
+		return admin.NewAttention(admin.RequestsFailing, "%s", service).Of(service)
+	}
+	srv := start(t, newWorld(), func(o *admin.Options) {
+		fleetOf(o).clients = func() []admin.Client { return nil }
+		processOf(o).attention = func() []admin.Attention {
+			return []admin.Attention{of("legacy"), admin.NewAttention(admin.NoLoad, "all")}
+		}
+	})
+	var s admin.Status
+	do(t, srv, http.MethodGet, "/v1/status?service=legacy", "").decode(t, &s)
+	if s.OK || len(s.Attention) != 1 || s.Attention[0].Service != "legacy" {
+		t.Errorf("%+v", s.Attention)
+	}
+	if a := do(t, srv, http.MethodGet, "/v1/status?service=nobody", ""); a.code != http.StatusNotFound {
+		t.Errorf("a service that does not exist: %d", a.code)
+	}
+}
+
 // TestAttentionIsOrdered: the most severe comes first, whoever told of it, notices
 // change nothing about order, and what is too much to read is counted.
 func TestAttentionIsOrdered(t *testing.T) {

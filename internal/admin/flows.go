@@ -3,9 +3,7 @@ package admin
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -18,6 +16,14 @@ type FlowList struct {
 	Version string      `json:"version"`
 	Places  []FlowPlace `json:"places"` // sorted by name
 	Flows   []Flow      `json:"flows"`  // sorted by from, then to; those without requests are left out
+	Zones   []FlowZone  `json:"zones"`  // in which a service has endpoints, sorted; with ?to= those of that region
+}
+
+// FlowZone is a zone that can be lost.
+type FlowZone struct {
+	Zone   isobar.Locality `json:"zone"`
+	Serves float64         `json:"serves"`         // requests/s, for clients everywhere
+	Loss   *plan.ZoneLoss  `json:"loss,omitempty"` // missing: its loss was not played, such as where it serves nothing
 }
 
 // FlowPlace is a region or a zone.
@@ -25,16 +31,7 @@ type FlowPlace struct {
 	Place  isobar.Locality `json:"place"` // zero: clients that told no locality
 	Sends  float64         `json:"sends"` // requests/s of the clients there that are served
 	Serves float64         `json:"serves"`
-	// Reserve tells of the loss of this zone, or of each zone of this region; nil where
-	// nobody looked.
-	Reserve *PlaceReserve `json:"reserve,omitempty"`
-}
-
-// PlaceReserve tells which services have a zone of a place as their worst loss.
-type PlaceReserve struct {
-	Worst   int            `json:"worst"`   // services whose worst loss it is
-	Failing int            `json:"failing"` // of them, those that would not stand it
-	Names   []plan.Reserve `json:"names"`   // of those, at most maxHolds, sorted by name
+	Hosts  bool            `json:"hosts"` // a service has endpoints there
 }
 
 // Flow is what is sent from one place to another.
@@ -51,6 +48,7 @@ type zoneFlows struct {
 	zones []isobar.Locality
 	rates [][]float64 // by from, to; requests/s
 	cost  [][]float64 // rate x price
+	hosts []bool      // of each zone: a service has endpoints there
 }
 
 // flowCache keeps the flows of the newest plan that was asked for.
@@ -89,6 +87,8 @@ func flowsBetween(p *plan.Plan) *zoneFlows {
 		to := make([]int, len(svc.Result.Sites))
 		for i := range to {
 			to[i] = number(svc.Result.Sites[i].Group.Locality)
+			f.grow()
+			f.hosts[to[i]] = true
 		}
 		for i := range svc.Result.Sources {
 			r := &svc.Result.Sources[i]
@@ -109,6 +109,7 @@ func flowsBetween(p *plan.Plan) *zoneFlows {
 // grow makes room for zones that are new.
 func (f *zoneFlows) grow() {
 	n := len(f.zones)
+	f.hosts = append(f.hosts, make([]bool, n-len(f.hosts))...)
 	for len(f.rates) < n {
 		f.rates = append(f.rates, nil)
 	}
@@ -134,7 +135,7 @@ func (f *zoneFlows) price(p *plan.Plan) {
 // list returns the flows between regions or, if from or to are regions, between their zones.
 func (f *zoneFlows) list(from, to string, zones bool) FlowList {
 	type key struct{ from, to isobar.Locality }
-	out := FlowList{Version: f.of.VersionString(), Places: []FlowPlace{}, Flows: []Flow{}}
+	out := FlowList{Version: f.of.VersionString(), Places: []FlowPlace{}, Flows: []Flow{}, Zones: []FlowZone{}}
 	place := func(l isobar.Locality) isobar.Locality {
 		if zones {
 			return l
@@ -164,6 +165,11 @@ func (f *zoneFlows) list(from, to string, zones bool) FlowList {
 			at(k.to).Serves += rate
 		}
 	}
+	for j, zone := range f.zones {
+		if f.hosts[j] && (to == "" || zone.Region == to) {
+			at(place(zone)).Hosts = true
+		}
+	}
 	for _, x := range flows {
 		x.PriceMS /= x.Rate
 		out.Flows = append(out.Flows, *x)
@@ -181,29 +187,24 @@ func (f *zoneFlows) list(from, to string, zones bool) FlowList {
 	return out
 }
 
-// reserves adds what the loss of zones would do.
-func (l *FlowList) reserves(at time.Time, services []plan.Reserve) {
-	if at.IsZero() {
-		return
-	}
-	for i := range l.Places {
-		p := &l.Places[i]
-		p.Reserve = &PlaceReserve{Names: []plan.Reserve{}}
-		for k := range services {
-			s := &services[k]
-			if s.Lost.Region != p.Place.Region || p.Place.Zone != "" && s.Lost.Zone != p.Place.Zone {
-				continue
-			}
-			p.Reserve.Worst++
-			if s.Stands() {
-				continue
-			}
-			if p.Reserve.Failing++; len(p.Reserve.Names) < maxHolds {
-				p.Reserve.Names = append(p.Reserve.Names, *s)
-			}
+// hosting lists the zones of a region, or all, in which services have endpoints.
+func (f *zoneFlows) hosting(region string, losses []plan.ZoneLoss) []FlowZone {
+	out := []FlowZone{}
+	for j, zone := range f.zones {
+		if !f.hosts[j] || region != "" && zone.Region != region {
+			continue
 		}
-		slices.SortFunc(p.Reserve.Names, func(a, b plan.Reserve) int { return strings.Compare(a.Service, b.Service) })
+		x := FlowZone{Zone: zone}
+		for i := range f.rates {
+			x.Serves += f.rates[i][j]
+		}
+		if i, ok := slices.BinarySearchFunc(losses, zone, func(z plan.ZoneLoss, l isobar.Locality) int { return z.Zone.Compare(l) }); ok {
+			x.Loss = &losses[i]
+		}
+		out = append(out, x)
 	}
+	slices.SortFunc(out, func(a, b FlowZone) int { return a.Zone.Compare(b.Zone) })
+	return out
 }
 
 // getFlows answers GET /v1/flows: between regions, or with ?from=REGION or
@@ -215,7 +216,8 @@ func (s *statusAPI) getFlows(w http.ResponseWriter, r *http.Request) {
 	}
 	query := r.URL.Query()
 	from, to := query.Get("from"), query.Get("to")
-	out := s.flows.now(p).list(from, to, from != "" || to != "")
-	out.reserves(s.opts.Planner.Reserves())
+	flows := s.flows.now(p)
+	out := flows.list(from, to, from != "" || to != "")
+	out.Zones = flows.hosting(to, s.opts.Planner.Losses())
 	reply(w, http.StatusOK, out)
 }

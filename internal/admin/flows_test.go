@@ -1,10 +1,10 @@
 package admin_test
 
 import (
+	"maps"
 	"math"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -43,12 +43,9 @@ func TestFlowsBetweenPlaces(t *testing.T) {
 		{Spec: &isobar.Service{Name: "c"}},
 	}
 	srv := start(t, w, func(o *admin.Options) {
-		plannerOf(o).reserves = func() (time.Time, []plan.Reserve) {
-			return time.Now(), []plan.Reserve{
-				{Service: "a", Lost: isobar.MustLocality("us/b"), Utilization: 1.4},
-				{Service: "b", Lost: isobar.MustLocality("us/b"), Utilization: 0.4},
-				{Service: "c", Lost: isobar.MustLocality("eu/a"), Drop: 1},
-			}
+		plannerOf(o).losses = []plan.ZoneLoss{
+			{Zone: isobar.MustLocality("us/a"), Services: 2},
+			{Zone: isobar.MustLocality("us/b"), Services: 2, Failing: 1, Worst: []plan.Reserve{{Service: "a", Lost: isobar.MustLocality("us/b"), Utilization: 1.4}}},
 		}
 	})
 	remote, err := admin.NewRemote(srv.URL)
@@ -58,12 +55,12 @@ func TestFlowsBetweenPlaces(t *testing.T) {
 	for _, tt := range []struct {
 		from, to string
 		want     map[string]float64
-		reserve  map[string][2]int
+		zones    map[string]int // services that fail if it is lost; -1: it was not played
 	}{
-		{"", "", map[string]float64{"> us": 10, "us > us": 67, "us > eu": 40}, map[string][2]int{"us": {2, 1}, "eu": {1, 1}}},
-		{"us", "us", map[string]float64{"us/a > us/a": 40, "us/a > us/b": 27}, map[string][2]int{"us/a": {0, 0}, "us/b": {2, 1}}},
-		{"us", "eu", map[string]float64{"us/a > eu/a": 40}, map[string][2]int{"eu/a": {1, 1}}},
-		{"eu", "", map[string]float64{}, nil},
+		{"", "", map[string]float64{"> us": 10, "us > us": 67, "us > eu": 40}, map[string]int{"us/a": 0, "us/b": 1, "eu/a": -1}},
+		{"us", "us", map[string]float64{"us/a > us/a": 40, "us/a > us/b": 27}, map[string]int{"us/a": 0, "us/b": 1}},
+		{"us", "eu", map[string]float64{"us/a > eu/a": 40}, map[string]int{"eu/a": -1}},
+		{"eu", "", map[string]float64{}, map[string]int{"us/a": 0, "us/b": 1, "eu/a": -1}},
 	} {
 		got, err := remote.Flows(t.Context(), tt.from, tt.to)
 		if err != nil || len(got.Flows) != len(tt.want) {
@@ -85,11 +82,26 @@ func TestFlowsBetweenPlaces(t *testing.T) {
 				t.Errorf("%s: price %v instead of %v", name, f.PriceMS, want)
 			}
 		}
-		for _, p := range got.Places {
-			if want, ok := tt.reserve[p.Place.String()]; ok && (p.Reserve.Worst != want[0] || p.Reserve.Failing != want[1] || len(p.Reserve.Names) != want[1]) {
-				t.Errorf("%s: %+v instead of %v", p.Place, p.Reserve, want)
+		failing := map[string]int{}
+		for _, z := range got.Zones {
+			failing[z.Zone.String()] = -1
+			if z.Loss != nil {
+				failing[z.Zone.String()] = z.Loss.Failing
 			}
 		}
+		if !maps.Equal(failing, tt.zones) {
+			t.Errorf("from %s to %s: zones %v instead of %v", tt.from, tt.to, failing, tt.zones)
+		}
+	}
+	// A region whose endpoints serve nothing is told of all the same.
+	idle := newWorld()
+	idle.current.Services = []*plan.Service{{Spec: &isobar.Service{Name: "a"}, Result: &assign.Result{
+		Sites: []assign.Site{site("us/a"), site("eu/a")}, Sources: []assign.SourceResult{source("us/a", 20, 1, 0)},
+	}}}
+	var list admin.FlowList
+	do(t, start(t, idle, nil), "GET", "/v1/flows", "").decode(t, &list)
+	if len(list.Places) != 2 || !list.Places[0].Hosts || list.Places[0].Serves != 0 || len(list.Zones) != 2 {
+		t.Errorf("a region that serves nothing: %+v", list)
 	}
 	empty := newWorld()
 	empty.current = nil

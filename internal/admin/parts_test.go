@@ -24,6 +24,7 @@ type planner struct {
 	explain  func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error)
 	ticks    func() (uint64, time.Duration)
 	reserves func() (time.Time, []plan.Reserve)
+	losses   []plan.ZoneLoss
 }
 
 func plannerOf(o *admin.Options) *planner { return o.Planner.(*planner) }
@@ -45,6 +46,8 @@ func (p *planner) Reserves() (time.Time, []plan.Reserve) {
 	}
 	return p.reserves()
 }
+
+func (p *planner) Losses() []plan.ZoneLoss { return p.losses }
 
 type fleet struct{ clients func() []admin.Client }
 

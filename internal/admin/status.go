@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,13 +81,22 @@ const (
 	statusPatience = 2 * time.Second
 )
 
-// getStatus answers GET /v1/status.
+// getStatus answers GET /v1/status: with ?service= what needs attention is that of the
+// service.
 func (s *statusAPI) getStatus(w http.ResponseWriter, r *http.Request) {
-	reply(w, http.StatusOK, s.status(r.Context(), s.opts.Planner.Current()))
+	service := r.URL.Query().Get("service")
+	if service != "" && s.unknown(service) {
+		failUnknownService(w, service)
+		return
+	}
+	reply(w, http.StatusOK, s.statusOf(r.Context(), s.opts.Planner.Current(), service))
 }
 
 // status tells how things stand with a plan, which is nil before the first.
-func (s *statusAPI) status(ctx context.Context, p *plan.Plan) Status {
+func (s *statusAPI) status(ctx context.Context, p *plan.Plan) Status { return s.statusOf(ctx, p, "") }
+
+// statusOf is status with what needs attention of one service only, unless it is empty.
+func (s *statusAPI) statusOf(ctx context.Context, p *plan.Plan, service string) Status {
 	b := &statusBuilder{nearest: s.opts.Nearest, grouped: s.opts.Replicas != nil, Status: Status{
 		Holds: []Held{}, Degraded: []Degraded{}, Paused: plan.Pauses{}, Attention: []Attention{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1,
 	}}
@@ -118,6 +128,9 @@ func (s *statusAPI) status(ctx context.Context, p *plan.Plan) Status {
 	b.attend(s.opts.Process.Attention()...)
 	b.certificates(s.opts.Process.Certificates(), time.Now())
 	b.reserves(s.opts.Planner.Reserves())
+	if service != "" {
+		b.Attention = slices.DeleteFunc(b.Attention, func(a Attention) bool { return a.Service != service })
+	}
 	b.finish()
 	return b.Status
 }

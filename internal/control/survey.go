@@ -26,6 +26,7 @@ type survey struct {
 type reserves struct {
 	at       time.Time // of the plan that it looked at
 	services []plan.Reserve
+	zones    []plan.ZoneLoss
 }
 
 // Reserves tells how each service stands the loss of its worst zone, and when
@@ -35,6 +36,15 @@ func (s *survey) Reserves() (at time.Time, services []plan.Reserve) {
 		return r.at, r.services
 	}
 	return time.Time{}, nil
+}
+
+// Losses tells how services stand the loss of each zone that serves requests; nil before
+// the first round, and while there are none.
+func (s *survey) Losses() []plan.ZoneLoss {
+	if r := s.found.Load(); r != nil {
+		return r.zones
+	}
+	return nil
 }
 
 // Survey plays the loss of each zone again and again, a round at each
@@ -105,7 +115,7 @@ func (s *survey) round(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	s.found.Store(&reserves{at: turn.Now, services: losses.Reserves()})
+	s.found.Store(&reserves{at: turn.Now, services: losses.Reserves(), zones: losses.Losses()})
 	return failed
 }
 

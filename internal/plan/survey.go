@@ -43,6 +43,39 @@ func (r *Reserve) Breach() string {
 	return fmt.Sprintf("%s: it would no longer survive the loss of %s: %s", r.Service, r.Lost, text)
 }
 
+// ZoneLoss is how the services with endpoints in a zone stand its loss. It tells only of
+// services whose capacity is declared.
+type ZoneLoss struct {
+	Zone     isobar.Locality `json:"zone"`
+	Services int             `json:"services"` // that send requests and have endpoints there and elsewhere
+	Failing  int             `json:"failing"`  // of these, that would not stand it
+	Alone    int             `json:"alone"`    // services that send requests and have endpoints nowhere else
+	Worst    []Reserve       `json:"worst"`    // of those that fail, at most 10: what drops most first, then what fills most
+}
+
+// mostWorst bounds the services of a ZoneLoss.
+const mostWorst = 10
+
+// add counts a service that has endpoints in the zone.
+func (z *ZoneLoss) add(r *Reserve) {
+	z.Services++
+	if r.Stands() {
+		return
+	}
+	z.Failing++
+	i, _ := slices.BinarySearchFunc(z.Worst, r, func(a Reserve, b *Reserve) int {
+		return cmp.Or(-worse(&a, b), strings.Compare(a.Service, b.Service))
+	})
+	if z.Worst = slices.Insert(z.Worst, i, *r); len(z.Worst) > mostWorst {
+		z.Worst = z.Worst[:mostWorst]
+	}
+}
+
+// worse compares two losses: above 0 where the first drops more, else fills more.
+func worse(a, b *Reserve) int {
+	return cmp.Or(cmp.Compare(a.Drop, b.Drop), cmp.Compare(a.Utilization, b.Utilization))
+}
+
 // Survey tries the loss of each zone that carries traffic, one at a time, for
 // all services of a plan. Losses are played with the code that decides, for
 // QuickTicks ticks: what is lost moves at once, and mistakes of that are mended
@@ -55,6 +88,8 @@ type Survey struct {
 	part  *Turn             // of the first group; nil before it begins
 	zones []isobar.Locality // of it, to be lost yet
 	found []Reserve         // of all groups so far
+
+	losses map[isobar.Locality]*ZoneLoss // of all groups so far
 }
 
 // QuickTicks is for how many ticks what is lost is played where a quick answer
@@ -64,7 +99,7 @@ const QuickTicks = 3
 // NewSurvey begins with a turn whose previous plan must exist.
 func NewSurvey(t *Turn, tick time.Duration) *Survey {
 	t.sortWatched()
-	return &Survey{turn: t, tick: tick, groups: callGroups(t.Topology, t.Topology)}
+	return &Survey{turn: t, tick: tick, groups: callGroups(t.Topology, t.Topology), losses: map[isobar.Locality]*ZoneLoss{}}
 }
 
 // Survey begins with what a preview has come to; it tries the losses for the
@@ -117,6 +152,26 @@ func (s *Survey) Reserves() []Reserve {
 	return out
 }
 
+// Losses returns the zones whose loss was played, sorted.
+func (s *Survey) Losses() []ZoneLoss {
+	out := make([]ZoneLoss, 0, len(s.losses))
+	for _, z := range s.losses {
+		out = append(out, *z)
+	}
+	slices.SortFunc(out, func(a, b ZoneLoss) int { return a.Zone.Compare(b.Zone) })
+	return out
+}
+
+// lossOf returns what is known of the loss of a zone so far.
+func (s *Survey) lossOf(zone isobar.Locality) *ZoneLoss {
+	z := s.losses[zone]
+	if z == nil {
+		z = &ZoneLoss{Zone: zone, Worst: []Reserve{}}
+		s.losses[zone] = z
+	}
+	return z
+}
+
 // loadedZones lists the zones to which a plan sends anything, sorted.
 func loadedZones(p *Plan) []isobar.Locality {
 	var out []isobar.Locality
@@ -150,10 +205,19 @@ func (s *Survey) lose(zone isobar.Locality) error {
 	if err != nil {
 		return err
 	}
+	found := s.lossOf(zone)
 	for _, after := range p.Settled.Services {
-		if after.Result != nil && after.demand() > 0 && !onlyIn(after.Spec, zone) {
-			if r, known := reserveOf(after, zone); known {
-				s.keep(&r)
+		if after.Result == nil || after.demand() <= 0 {
+			continue
+		}
+		if onlyIn(after.Spec, zone) {
+			found.Alone++
+			continue
+		}
+		if r, known := reserveOf(after, zone); known {
+			s.keep(&r)
+			if endpointIn(after.Spec, zone) {
+				found.add(&r)
 			}
 		}
 	}
@@ -164,6 +228,11 @@ func (s *Survey) lose(zone isobar.Locality) error {
 // can be stood by nobody, and no weights are to blame.
 func onlyIn(spec *isobar.Service, zone isobar.Locality) bool {
 	return !slices.ContainsFunc(spec.Localities, func(l isobar.ServiceLocality) bool { return len(l.Endpoints) > 0 && !within(l.Locality, zone) })
+}
+
+// endpointIn reports whether a service has an endpoint in a zone.
+func endpointIn(spec *isobar.Service, zone isobar.Locality) bool {
+	return slices.ContainsFunc(spec.Localities, func(l isobar.ServiceLocality) bool { return len(l.Endpoints) > 0 && within(l.Locality, zone) })
 }
 
 // reserveOf looks at a service after the loss of a zone.
@@ -201,7 +270,7 @@ func (s *Survey) keep(r *Reserve) {
 	switch {
 	case i < 0:
 		s.found = append(s.found, *r)
-	case cmp.Or(cmp.Compare(r.Drop, s.found[i].Drop), cmp.Compare(r.Utilization, s.found[i].Utilization)) > 0:
+	case worse(r, &s.found[i]) > 0:
 		headroom := min(s.found[i].Headroom, r.Headroom)
 		s.found[i] = *r
 		s.found[i].Headroom = headroom

@@ -160,6 +160,16 @@ func TestSurvey(t *testing.T) {
 				t.Errorf("at %v requests/s: %+v, want headroom %.2f", row.demand, r, want)
 			}
 		}
+		// Every zone that serves is told of, not only the worst of each service.
+		losses := s.Losses()
+		if len(losses) != 3 {
+			t.Errorf("at %v requests/s: losses %+v", row.demand, losses)
+		}
+		for _, z := range losses {
+			if want := 3; z.Services != want || z.Alone != 0 || z.Failing != len(z.Worst) || (z.Failing == 0) != row.stands {
+				t.Errorf("at %v requests/s: %+v", row.demand, z)
+			}
+		}
 		if got := strings.Join(names, " "); got != "api lone web" || steps != 7 { // two groups of three zones, and the end
 			t.Errorf("%s after %d steps", got, steps)
 		}

@@ -65,7 +65,7 @@ var operations = []operation{
 	{method: "GET", path: "/v1/verdicts", summary: "Health verdicts, and the connected checkers", query: map[string]string{"service": byService}, answers: []any{admin.VerdictList{}}},
 	{method: "GET", path: "/v1/checkers", summary: "The connected checkers, and paths on which their probes fail", answers: []any{admin.CheckerList{}}},
 	{method: "GET", path: "/v1/access", summary: "What the interface takes from who asks", answers: []any{admin.Access{}}},
-	{method: "GET", path: "/v1/status", summary: "The state of the server, and what needs attention", answers: []any{admin.Status{}}},
+	{method: "GET", path: "/v1/status", summary: "The state of the server, and what needs attention", query: map[string]string{"service": "name of a service; ok and attention are about it"}, answers: []any{admin.Status{}}},
 	{method: "GET", path: "/v1/overview", summary: "The state, and a line for each service", answers: []any{admin.Overview{}}},
 	{
 		method: "GET", path: "/v1/flows", summary: "Flows of all services between regions, or zones of regions",

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { trouble } from './clients';
+import { trouble, troubles } from './clients';
 import { skew, tolerance } from './replicas';
 import type { Client, Group, Replica } from './types';
 
@@ -39,4 +39,5 @@ describe('a client', () => {
     [{ in_sync: false, missing: [{ name: 'x' }] }, 'behind'],
     [{ in_sync: false, types: { eds: { ...type, rejected: 1 } } }, 'refuses'],
   ] as [Partial<Client>, string][])('%j is %s', (more, want) => expect(trouble(client(more))).toBe(want));
+  test('that is behind and reports no load is both', () => expect(troubles(client({ in_sync: false, lrs: undefined }))).toEqual(['behind', 'silent']));
 });

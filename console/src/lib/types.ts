@@ -13,6 +13,7 @@ export interface Attention {
 
 export interface Status {
   ok: boolean;
+  made?: string; // of the plan; missing before the first
   attention: Attention[];
   services: number;
   demand: number;
@@ -328,9 +329,17 @@ export interface Flow {
   price_ms: number;
 }
 
+/** A zone that can be lost; loss is missing where that was not played. */
+export interface FlowZone {
+  zone: string;
+  serves: number;
+  loss?: { services: number; failing: number; alone: number; worst: Reserve[] };
+}
+
 export interface FlowList {
   version: string;
-  places: { place: string; sends: number; serves: number; reserve?: { worst: number; failing: number; names: Reserve[] } }[];
+  places: { place: string; sends: number; serves: number; hosts: boolean }[];
+  zones: FlowZone[];
   flows: Flow[];
 }
 

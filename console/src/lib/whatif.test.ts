@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { Difference, Service, Site, Three } from './types';
-import { against, body, idle, judge, outdated, queryOf, supposed } from './whatif';
+import { against, body, idle, incomplete, judge, outdated, queryOf, supposed } from './whatif';
 
 const flat = (before: number, first = before, settled = first): Three => ({ before, first, settled });
 const site = (locality: string, utilization: Three, ceiling = 0.8, declared = true): Difference['services'][number]['localities'][number] => ({ locality, utilization, ceiling, declared });
@@ -88,4 +88,13 @@ describe('what is supposed', () => {
     });
     expect(body(supposed({ service: 'a' }))).toBeUndefined();
   });
+});
+
+test('what is typed without its service is told, not dropped', () => {
+  expect(incomplete(supposed({}))).toBe('');
+  expect(incomplete(supposed({ lose: 'us-east/b' }))).toBe('');
+  expect(incomplete(supposed({ drain: 'us-east/b' }))).toMatch(/^Name the service/);
+  expect(incomplete(supposed({ capacity: '50' }))).toMatch(/^Name the service/);
+  expect(incomplete(supposed({ service: 'checkout', where: 'us-east/b' }))).toMatch(/^Say which capacity/);
+  expect(incomplete(supposed({ service: 'checkout', capacity: '50', where: 'us-east/b' }))).toBe('');
 });

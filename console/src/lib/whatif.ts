@@ -27,6 +27,14 @@ export function supposed(query: Record<string, string>): Supposed {
   };
 }
 
+/** What is missing for an answer, in a sentence; '' where nothing is. */
+export function incomplete(s: Supposed): string {
+  if (s.service.trim()) return s.where.trim() && !changes(s.capacity) ? 'Say which capacity these localities would have.' : '';
+  if (s.drain.trim()) return 'Name the service of which localities are drained.';
+  if (changes(s.capacity) || s.where.trim()) return 'Name the service of which the capacity changes.';
+  return '';
+}
+
 /** The same as a query; what changes nothing is left out. */
 export function queryOf(s: Supposed): Record<string, string> {
   const out: Record<string, string> = {};
