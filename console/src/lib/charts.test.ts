@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { fullest, labels, moves, times, valueAt, words } from './charts';
+import { fullest, labels, moves, newest, times, valueAt, words } from './charts';
 import type { Samples } from './types';
 
 const samples: Samples = {
@@ -51,4 +51,11 @@ describe('names of marks', () => {
   test('are in the words of a chart', () => {
     expect(words('Used', [], true, [{ at: 0, text: 'a zone is lost' }])).toMatch(/^Used\. \. Marked: \d\d:\d\d:\d\d a zone is lost$/);
   });
+});
+
+test('the newest value is none where the last samples have none', () => {
+  expect(newest([0.75, 0.7, null, null, null])).toBeNull();
+  expect(newest([0.75, null, null])).toBe(0.75);
+  expect(newest([])).toBeNull();
+  expect(words('Utilization', [{ name: 'us-east/b', values: [0.75, 0.7, null, null, null] }], true)).toContain('us-east/b: nothing now, 70% to 75%');
 });

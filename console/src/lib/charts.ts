@@ -31,13 +31,19 @@ export function valueAt(values: (number | null)[], at: number): number | null {
   return null;
 }
 
+/** The newest value, if it is one of the last three: an older one is of what no longer is. */
+export function newest(values: (number | null)[]): number | null {
+  return values.slice(-3).findLast((v) => v != null) ?? null;
+}
+
 /** A chart in words, for those who can't see it. */
 export function words(title: string, lines: Line[], share: boolean, marks: { at: number; text: string }[] = []): string {
   const one = (l: Line): string => {
     const known = l.values.filter((x): x is number => x != null);
     if (known.length === 0) return `${l.name}: nothing known`;
     const show = share ? percent : rate;
-    return `${l.name}: ${show(known[known.length - 1]!)} now, ${show(Math.min(...known))} to ${show(Math.max(...known))}`;
+    const now = newest(l.values);
+    return `${l.name}: ${now === null ? 'nothing' : show(now)} now, ${show(Math.min(...known))} to ${show(Math.max(...known))}`;
   };
   const marked = marks.map((m) => `${clock(new Date(m.at * 1000).toISOString())} ${m.text}`);
   return `${title}. ${lines.map(one).join('; ')}${marked.length > 0 ? `. Marked: ${marked.join('; ')}` : ''}`;
@@ -50,7 +56,7 @@ export interface Label {
 }
 
 /** The rows that names of marks have at most. */
-const labelRows = 5;
+export const labelRows = 5;
 
 /**
  * Places the names of marks beside their lines, on the left where the right side has no
