@@ -34,7 +34,8 @@ With --at, it shows the last change at or before a moment of the last 24 hours a
 with SERVICE, the shares of the service then. With --for, too, it lists the changes
 from that moment on for so long, largest first; changes of health, of the
 configuration and by operators come before regular decisions.`,
-		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json\n  isobar history checkout --at 2026-01-31T14:03:00Z\n  isobar history --at 14:03 --for 1m",
+		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json\n" +
+			"  isobar history checkout --at 2026-01-31T14:03:00Z\n  isobar history --at 14:03 --for 1m",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			remote, err := flags.remote()
