@@ -36,7 +36,7 @@ from that moment on for so long, largest first; changes of health, of the
 configuration and by operators come before regular decisions.`,
 		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json\n" +
 			"  isobar history checkout --at 2026-01-31T14:03:00Z\n  isobar history --at 14:03 --for 1m",
-		Args:    cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			remote, err := flags.remote()
 			if err != nil {
