@@ -179,9 +179,6 @@ func (s *Server) Health(ctx context.Context, service string) ([]health.ServiceRe
 // that was so; zero before the first round.
 func (s *Server) Reserves() (at time.Time, services []plan.Reserve) { return s.loop.Reserves() }
 
-// Losses tells how services stand the loss of each zone; nil before the first round.
-func (s *Server) Losses() []plan.ZoneLoss { return s.loop.Losses() }
-
 // Reload reads the configuration file and puts it in force; with a digest also
 // what is held of the change that has it, once. Errors wrap isobar.ErrStale
 // where the file is another one, and isobar.ErrInvalid where it is refused.
