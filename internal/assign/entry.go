@@ -66,7 +66,7 @@ func (e *entry) exit(l int, decide bool) {
 		}
 		e.transfer(at, l, hold-e.want[l])
 		e.note(ReasonExit, e.t.sites[l].Group.Locality,
-			fmt.Sprintf("wanted below %.1f%% of the requests for %d of %d decisions", 100*exitShare, e.below[l], exitTicks))
+			fmt.Sprintf("would get less than %.1f%% of the requests, for %d decisions so far; after %d it gets none", 100*exitShare, e.below[l], exitTicks))
 		return
 	}
 	if e.want[l] > 0 {
@@ -104,7 +104,7 @@ func (e *entry) enter() {
 	}
 	if count > 0 {
 		e.note(ReasonEntry, e.t.sites[last].Group.Locality,
-			fmt.Sprintf("%.2f%% of the requests, for %d localities, are below the entry threshold of %g%% each", 100*left, count, 100*entryShare))
+			fmt.Sprintf("localities that would get less than %g%% of the requests get none: %d of them, %.2f%% of the requests together", 100*entryShare, count, 100*left))
 	}
 }
 

@@ -245,8 +245,11 @@ func (s *Service) outageText(o *load.Outage) string {
 	case o.Open >= 1:
 		return ""
 	case o.Open > 0:
-		return fmt.Sprintf("%s works again (%.0f of %.0f requests succeeded): it gets up to %.0f%% of its share for now",
-			o.Locality, o.Succeeded, o.Attempts, 100*o.Open)
+		seen := ""
+		if o.Attempts > 0 {
+			seen = fmt.Sprintf(" (%.0f of %.0f requests succeeded)", o.Succeeded, o.Attempts)
+		}
+		return fmt.Sprintf("%s works again%s: it gets up to %.0f%% of its share for now", o.Locality, seen, 100*o.Open)
 	case o.Attempts <= 0:
 		return fmt.Sprintf("nobody reaches %s: no source with a stake lands anything there; %s", o.Locality, follows)
 	}
