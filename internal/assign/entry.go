@@ -104,7 +104,7 @@ func (e *entry) enter() {
 	}
 	if count > 0 {
 		e.note(ReasonEntry, e.t.sites[last].Group.Locality,
-			fmt.Sprintf("localities that would get less than %g%% of the requests get none: %d of them, %.2f%% of the requests together", 100*entryShare, count, 100*left))
+			fmt.Sprintf("who would get less than %g%% of the requests gets none: %d localities, %.2f%% of the requests in all", 100*entryShare, count, 100*left))
 	}
 }
 
