@@ -123,7 +123,8 @@ func (t *terms) wellOver(l int, load []float64) bool {
 	return t.overLimit(l, load) && load[l] > t.view.limit[l]*(1+overShare)
 }
 
-// near reports whether nothing of note is to happen to a row that failures did not move.
+// near reports whether nothing of note is to happen to a row that failures did not move. A
+// site that it leaves is of note, and one that it enters with more than next to nothing.
 func (r *staying) near() bool {
 	if r.prev == nil {
 		return false
@@ -132,7 +133,8 @@ func (r *staying) near() bool {
 		if math.Abs(r.want[l]-r.old[l]) >= quietShare {
 			return false
 		}
-		if (r.old[l] > 0) != (r.units[l] > 0) {
+		enters, leaves := r.old[l] <= 0 && r.units[l] > 0, r.old[l] > 0 && r.units[l] <= 0
+		if leaves || enters && r.want[l] >= leastEntry {
 			return false
 		}
 	}

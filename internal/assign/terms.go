@@ -19,6 +19,7 @@ const (
 	quietLoad   = 0.02        // unless a site's load changes by this fraction of its capacity
 	overTicks   = 3           // nor longer than this while a site stays above its limit
 	overShare   = 0.005       // by more than this fraction of it: less is the noise of measuring
+	leastEntry  = point / 10  // a smaller share alone is no reason to publish: full sites leave such shares over by the noise of measuring
 	tiny        = 1e-9
 	slackFactor = 1 + 1e-6 // limits are compared with this tolerance
 )

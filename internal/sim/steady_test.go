@@ -24,7 +24,7 @@ func TestConstantDemandPushesNothing(t *testing.T) {
 
 func constantDemand(t *testing.T, trust isobar.CapacityTrust, settled, length time.Duration) {
 	t.Helper()
-	for _, level := range []float64{0.5, 0.9, 0.97} {
+	for _, level := range []float64{0.5, 0.86, 0.9, 0.92, 0.93, 0.97} {
 		for _, delay := range []time.Duration{0, interval / 2} {
 			t.Run(fmt.Sprintf("%s, load %.0f%%, pushes %v", trust, 100*level, delay), func(t *testing.T) {
 				sc := &sim.Scenario{Topology: testhelp.FourZones(t), Tick: interval, Interval: interval, PushDelay: sim.Delay{Base: delay}, ReportDelay: sim.Delay{Base: delay / 5}, Length: length, Step: interval / 10}
