@@ -49,8 +49,12 @@ func (n *Node) Admit(now time.Duration, shown uint64, waited time.Duration) Verd
 }
 
 // foreign reports whether a version belongs to no claim. waited is how long ago the
-// client showed it.
+// client showed it. A leader publishes every version of its claim: one that it has not
+// published is of a claim that was lost with the engine.
 func (n *Node) foreign(now time.Duration, shown uint64, waited time.Duration) bool {
+	if n.role == Leading && now < n.deadline && n.claim.Contains(shown) {
+		return true
+	}
 	if !n.engine.reachable {
 		return false
 	}

@@ -65,6 +65,20 @@ func TestAdmitToANewGroup(t *testing.T) {
 	}
 }
 
+// TestAdmitToALeader has a client come to the leader of a group that lost its engine and
+// all of its disks: the group before had published more under the same versions.
+func TestAdmitToALeader(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	c := s.lead()
+	if got := s.node.Admit(s.now, c.First+20_000, 0); got != group.Serve {
+		t.Errorf("a version that its claim has and that it did not publish: %s", got)
+	}
+	s.now += 7100 * time.Millisecond
+	if got := s.node.Admit(s.now, c.First+20_000, 0); got != group.Wait {
+		t.Errorf("the same after its deadline: %s", got)
+	}
+}
+
 func TestRemovalsAreHeld(t *testing.T) {
 	c := claimOf("b", 4)
 	s := newScript(t, group.Saved{Fence: c, Plan: *planOf(c, 0, "old")})
