@@ -22,6 +22,10 @@ func (p *pace) take(now time.Time, interval time.Duration) time.Duration {
 		p.full = now
 	}
 	p.full = p.full.Add(each)
+	// What was taken at a longer interval counts as a full burst of this one at most.
+	if most := now.Add((reportBurst + 1) * each); p.full.After(most) {
+		p.full = most
+	}
 	return p.full.Sub(now) - reportBurst*each
 }
 

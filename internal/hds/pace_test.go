@@ -1,6 +1,7 @@
 package hds_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,5 +66,33 @@ func TestCheckerThatFloods(t *testing.T) {
 			t.Error("no message was too many")
 		}
 		other.leave()
+	})
+}
+
+// TestPaceOfAShorterInterval asserts that a checker which had used up its burst when the
+// interval became shorter is read at the pace of the new one at once.
+func TestPaceOfAShorterInterval(t *testing.T) {
+	const burst, before, after = 64, time.Minute, time.Second
+	var interval atomic.Int64
+	interval.Store(int64(before))
+	reg := prometheus.NewRegistry()
+	inBubble(t, hds.Options{Interval: func() time.Duration { return time.Duration(interval.Load()) }, Registerer: reg}, func(h *harness) {
+		checker := h.enter("checker", "r/a")
+		top := topology(service("checkout", 0))
+		h.srv.Designate(top, all(top, "checker"))
+		checker.recv()
+		for range burst - 1 { // the first message was the request
+			checker.report(grouped("checkout", "r/a", endpoint("10.0.0.1:80", up)))
+		}
+		synctest.Wait()
+		interval.Store(int64(after))
+		for range 16 {
+			checker.report(grouped("checkout", "r/a", endpoint("10.0.0.1:80", up)))
+		}
+		pass(after + after/16)
+		if n := int(testhelp.Metric(t, reg, "isobar_hds_reports_total")); n != burst-1+16 {
+			t.Errorf("%d reports are read in an interval, want %d", n, burst-1+16)
+		}
+		checker.leave()
 	})
 }
