@@ -426,7 +426,12 @@ func (l *Loop) part() {
 			l.takeBackDrops(epoch)
 			return
 		}
-		if l.receive(); l.Current().Parting || time.Since(began) >= l.partPatience(role) {
+		l.receive()
+		if !l.Current().Drops() { // there is nothing to take back any more
+			l.undropped.Store(true)
+			return
+		}
+		if time.Since(began) >= l.partPatience(role) {
 			return
 		}
 	}
@@ -467,6 +472,10 @@ func (l *Loop) takeBackDrops(epoch uint64) {
 		l.decided = true
 	}
 	last := l.Current()
+	if !last.Drops() { // the group has gone on from a plan that drops nothing
+		l.undropped.Store(true)
+		return
+	}
 	version, err := l.group.Next(true)
 	if err != nil {
 		return // it leads no more

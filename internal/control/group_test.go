@@ -288,6 +288,60 @@ func TestFollowerThatWinsAsItEnds(t *testing.T) {
 	}
 }
 
+// without returns a plan of another replica with a version, in which clients drop nothing.
+func without(t *testing.T, p *plan.Plan, version uint64) *plan.Opened {
+	t.Helper()
+	return opened(t, p.WithoutDrops(time.Now(), version))
+}
+
+// TestWinnerOfAPlanWithoutDrops asserts that a replica which wins the election as it ends shows
+// its clients the newest plan of the group, where that drops nothing any more.
+func TestWinnerOfAPlanWithoutDrops(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, saved := dropping()
+		made, err := plan.Restore(&saved, p.topology, health.Table{}, time.Now(), 1_000_001)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := &follower{leader: leader{epoch: 2, version: 2_000_000, unserved: gone()}, changed: make(chan struct{}, 1), received: opened(t, made)}
+		g.base = without(t, made, 1_000_002)
+		l, stop := start(t, p, func(o *control.Options) { o.Group = g })
+		if !l.Current().Drops() {
+			t.Fatalf("version %d drops nothing", l.Current().Version)
+		}
+		g.becomes(control.Leads, 3)
+		stop()
+		if last := l.Current(); last.Drops() || last.Version != 2_000_001 || !l.Undropped() {
+			t.Errorf("version %d drops: %t, undropped: %t", last.Version, last.Drops(), l.Undropped())
+		}
+	})
+}
+
+// TestPlanWithoutDropsAsItEnds asserts that a replica which ends is done once the group has a
+// plan that drops nothing, whether it then is the last one or not.
+func TestPlanWithoutDropsAsItEnds(t *testing.T) {
+	for _, last := range []bool{true, false} {
+		bubble.Test(t, func(t *testing.T) {
+			p, saved := dropping()
+			g := &follower{leader: leader{epoch: 2, version: 1_000_000, unserved: gone()}, changed: make(chan struct{}, 1), role: control.Leads}
+			g.base = &plan.Opened{Plan: &plan.Plan{Version: 41}, Saved: saved}
+			l, stop := start(t, p, slowTicks, func(o *control.Options) { o.Group = g })
+			time.AfterFunc(95*time.Millisecond, func() { g.tell(without(t, l.Current(), 2_000_002)) })
+			if last {
+				time.AfterFunc(105*time.Millisecond, func() { g.becomes(control.Leads, 2) })
+			}
+			began := time.Now()
+			stop()
+			if took := time.Since(began); took > 200*time.Millisecond {
+				t.Errorf("the last one: %t; the end took %v", last, took)
+			}
+			if p := l.Current(); p.Drops() || p.Version != 2_000_002 || !l.Undropped() {
+				t.Errorf("the last one: %t; version %d drops: %t, undropped: %t", last, p.Version, p.Drops(), l.Undropped())
+			}
+		})
+	}
+}
+
 // TestLeaderThatLeftShowsTheLastPlan asserts that clients which a replica has not yet sent away
 // drop nothing more once the replicas that it left behind end, too.
 func TestLeaderThatLeftShowsTheLastPlan(t *testing.T) {
