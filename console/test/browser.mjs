@@ -31,7 +31,7 @@ const screens = [
       await p.getByRole('link', { name: 'Drain us-east/b: what would happen' }).click();
       await p.getByRole('button', { name: 'Drain us-east/b now' }).waitFor();
       await p.getByText('Clients of this service').click();
-      await p.getByRole('link', { name: 'stubborn-1' }).waitFor();
+      await p.getByRole('link', { name: 'stubborn-1', exact: true }).waitFor();
     },
   ],
   [
