@@ -206,9 +206,11 @@ async function questions(address, page) {
     // Another change of the minute is a click away, and the list stays.
     const others = page.locator('.changes tbody a');
     if ((await others.count()) > 1) {
-      await others.last().click();
+      const other = others.nth(1); // the last one may leave the list while the minute goes on
+      const made = await other.innerText();
+      await other.click();
       await page.locator('.changes tr.chosen a[aria-current]').waitFor();
-      await page.locator('.answer', { hasText: await others.last().innerText() }).first().waitFor();
+      await page.locator('.answer', { hasText: made }).first().waitFor();
     }
   });
   await ask('May I drain us-east/b?', async () => {
