@@ -172,6 +172,95 @@ func TestMuchToTell(t *testing.T) {
 	}
 }
 
+// TestLongNamesToTell asserts that no message of a follower whose clients subscribe to very long
+// names exceeds what a connection takes, and that the leader gets all of them.
+func TestLongNamesToTell(t *testing.T) {
+	const names = 5000
+	long := strings.Repeat("z", 253)
+	much := &here{}
+	for i := range names {
+		much.subscribed = append(much.subscribed, xds.Subscription{
+			Locality: isobar.Locality{Region: long, Zone: long, SubZone: long}, Service: strings.Repeat("n", 200) + strconv.Itoa(i), Streams: 1,
+		})
+	}
+	leader, follower := newEnd(true, &here{}), newEnd(false, much)
+	for _, o := range follower.Observations(other, false, false) {
+		if size := proto.Size(o); size > 2<<20 {
+			t.Errorf("a message has %d bytes", size)
+		}
+	}
+	pass(t, follower, leader, 1, other, clock)
+	if got := leader.Subscriptions(); len(got) != names {
+		t.Errorf("the leader got %d subscriptions", len(got))
+	}
+}
+
+// TestManyStreamsWithLongNames asserts that no message of a follower with streams of very long
+// node names exceeds what a connection takes.
+func TestManyStreamsWithLongNames(t *testing.T) {
+	const streams = 1000
+	much := &here{}
+	for i := range streams {
+		much.windows = append(much.windows, load.StreamWindow{
+			Stream: load.StreamID(i + 1), Node: load.Node{ID: strings.Repeat("i", 4000), Cluster: strings.Repeat("c", 4000), Locality: usA}, Opened: other,
+		})
+	}
+	leader, follower := newEnd(true, &here{}), newEnd(false, much)
+	for _, o := range follower.Observations(other, false, false) {
+		if size := proto.Size(o); size > 2<<20 {
+			t.Errorf("a message has %d bytes", size)
+		}
+	}
+	pass(t, follower, leader, 1, other, clock)
+	if got := leader.Windows(clock); len(got) != streams {
+		t.Errorf("the leader got %d streams", len(got))
+	}
+}
+
+// TestReportTooLargeToTell asserts that a load report which no connection takes is alone in its
+// message, so that the leader gets everything else: other reports of the same client, those of
+// other clients, and the end of the stream.
+func TestReportTooLargeToTell(t *testing.T) {
+	const most = 4 << 20
+	small := load.Report{Arrived: other, Services: []load.ServiceReport{{Service: "checkout", Interval: time.Second}}}
+	large := load.Report{Arrived: other}
+	for i := range 400 {
+		s := load.ServiceReport{Service: "s" + strconv.Itoa(i), Interval: time.Second}
+		for j := range 1000 {
+			s.Localities = append(s.Localities, load.LocalityReport{Locality: &isobar.Locality{Region: "r" + strconv.Itoa(j)}, Issued: 1, HasIssued: true})
+		}
+		large.Services = append(large.Services, s)
+	}
+	node := load.Node{ID: "client", Locality: usA}
+	much := &here{windows: []load.StreamWindow{
+		{Stream: 1, Node: node, Opened: other, Reports: []load.Report{small}},
+		{Stream: 2, Node: node, Opened: other, Closed: other, Reports: []load.Report{small, large, small}},
+		{Stream: 3, Node: node, Opened: other, Closed: other, Reports: []load.Report{large}},
+		{Stream: 4, Node: node, Opened: other, Reports: []load.Report{small}},
+	}}
+	leader, left := newEnd(true, &here{}), 0
+	for _, o := range newEnd(false, much).Observations(other, false, false) {
+		if proto.Size(o) > most {
+			left++
+			continue
+		}
+		if err := leader.Receive("b", 1, o, clock); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left != 2 {
+		t.Errorf("%d messages can't be sent, want those of the two large reports", left)
+	}
+	var reports []int
+	var closed []bool
+	for _, w := range leader.Windows(clock) {
+		reports, closed = append(reports, len(w.Reports)), append(closed, !w.Closed.IsZero())
+	}
+	if !slices.Equal(reports, []int{1, 2, 0, 1}) || !slices.Equal(closed, []bool{false, true, true, false}) {
+		t.Errorf("the streams have %v reports, and are closed: %v", reports, closed)
+	}
+}
+
 // TestSubscriptionsOfSeveralReplicas asserts that a locality counts as acknowledged only
 // once all replicas say so, and not by what a replica that is behind says.
 func TestSubscriptionsOfSeveralReplicas(t *testing.T) {

@@ -15,10 +15,9 @@ import (
 
 // Bounds of one message: it stays far below the 4 MiB that a connection takes.
 const (
-	windowsPerPart       = 500
-	subscriptionsPerPart = 5_000
-	// bytesPerPart is how many bytes of load reports or of votes a message has at most, where
-	// it has more than one of them.
+	windowsPerPart = 500
+	// bytesPerPart is how many bytes of windows, of subscriptions or of votes a message has at
+	// most, where it has more than one load report, subscription or vote.
 	bytesPerPart = 1 << 20
 )
 
@@ -126,7 +125,7 @@ func windows(list []load.StreamWindow, now time.Time) []*peerv1.Observations {
 // parts are windows, in messages.
 type parts struct {
 	out  []*peerv1.Observations
-	size int // bytes of reports in the last one
+	size int // bytes of windows in the last one
 }
 
 // window adds a window. The leader joins the pieces of one that does not fit into a message.
@@ -135,11 +134,15 @@ func (p *parts) window(w *load.StreamWindow, now time.Time) {
 	for i := range w.Reports {
 		r := report(&w.Reports[i], now)
 		size := proto.Size(r)
-		if p.size > 0 && p.size+size > bytesPerPart {
-			p.out = append(p.out, &peerv1.Observations{})
-			p.size, piece = 0, p.piece(w, now)
+		if shared := len(p.last().GetWindows()) > 1 || len(piece.Reports) > 0; shared && p.size+size > bytesPerPart {
+			p.end()
+			piece = p.piece(w, now)
 		}
 		piece.Reports, p.size = append(piece.Reports, r), p.size+size
+		if size > bytesPerPart { // one that can't be sent takes neither other reports nor the end of the stream with it
+			p.end()
+			piece = p.piece(w, now)
+		}
 	}
 	if !w.Closed.IsZero() { // the last piece ends the stream
 		closed := age(now, w.Closed)
@@ -149,17 +152,23 @@ func (p *parts) window(w *load.StreamWindow, now time.Time) {
 
 // piece adds a window without reports to the last message.
 func (p *parts) piece(w *load.StreamWindow, now time.Time) *peerv1.StreamWindow {
-	if n := len(p.out); n == 0 || len(p.out[n-1].GetWindows()) == windowsPerPart {
-		p.out, p.size = append(p.out, &peerv1.Observations{}), 0
-	}
 	piece := &peerv1.StreamWindow{
 		Stream: uint64(w.Stream), NodeId: w.Node.ID, NodeCluster: w.Node.Cluster, NodeLocality: locality(w.Node.Locality),
 		Agent: uint32(w.Node.Agent), Account: w.Account, Identified: w.Identified, OpenedAgeUs: age(now, w.Opened),
 	}
-	last := p.out[len(p.out)-1]
-	last.Windows = append(last.Windows, piece)
+	size := proto.Size(piece)
+	if len(p.out) == 0 || len(p.last().GetWindows()) == windowsPerPart || p.size+size > bytesPerPart {
+		p.end()
+	}
+	last := p.last()
+	last.Windows, p.size = append(last.Windows, piece), p.size+size
 	return piece
 }
+
+func (p *parts) last() *peerv1.Observations { return p.out[len(p.out)-1] }
+
+// end ends the last message: what follows is in another one.
+func (p *parts) end() { p.out, p.size = append(p.out, &peerv1.Observations{}), 0 }
 
 func report(r *load.Report, now time.Time) *peerv1.Report {
 	out := &peerv1.Report{AgeUs: age(now, r.Arrived), Refused: r.Refused, ByArrival: r.ByArrival}
@@ -200,7 +209,8 @@ func localityReport(l *load.LocalityReport) *peerv1.LocalityReport {
 
 // subscriptions always gives one message: a replica without clients says so.
 func subscriptions(list []xds.Subscription, now time.Time) []*peerv1.Observations {
-	out := []*peerv1.Observations{{}}
+	last := &peerv1.Observations{}
+	out, total := []*peerv1.Observations{last}, 0
 	for i := range list {
 		s := &list[i]
 		p := &peerv1.Subscription{Service: s.Service, Locality: locality(s.Locality), Streams: uint32(s.Streams)} //nolint:gosec // a process has few
@@ -208,12 +218,12 @@ func subscriptions(list []xds.Subscription, now time.Time) []*peerv1.Observation
 			acked := age(now, s.AckedAt)
 			p.AcknowledgedAgeUs = &acked
 		}
-		last := out[len(out)-1]
-		if len(last.GetSubscriptions()) == subscriptionsPerPart {
-			last = &peerv1.Observations{}
+		size := proto.Size(p)
+		if total > 0 && total+size > bytesPerPart {
+			last, total = &peerv1.Observations{}, 0
 			out = append(out, last)
 		}
-		last.Subscriptions = append(last.Subscriptions, p)
+		last.Subscriptions, total = append(last.Subscriptions, p), total+size
 	}
 	return out
 }
