@@ -391,10 +391,10 @@ func (l *Loop) leaveGroup() {
 		return
 	}
 	saved := l.state.toSave(p)
-	saved.Reserved = l.group.Reserved()
 	if p.Drops() {
 		l.part()
 	}
+	saved.Reserved = l.group.Reserved() // also of the claim in which it took drops back
 	last := job{plan: &saved, pages: l.state.pages}
 	if l.decided {
 		found := l.health.keeper.Save()
@@ -409,7 +409,8 @@ const (
 	// knows whether all others end, too: a supervisor stops them at about the same time.
 	// A follower waits for as long again, for the leader to take the drops back.
 	partMost = 500 * time.Millisecond
-	// claimMost is how long a replica that has won the election waits until it leads.
+	// claimMost is how long a replica that has won the election waits until it leads and
+	// has taken over.
 	claimMost = 3 * time.Second
 	partLook  = 10 * time.Millisecond
 )
@@ -420,20 +421,30 @@ const (
 func (l *Loop) part() {
 	look := time.NewTicker(partLook)
 	defer look.Stop()
+	var failed error // taking drops back did, and is tried again
 	for began := time.Now(); ; <-look.C {
 		role, epoch := l.group.Role()
 		if leads := role == Leads || role == Cares; leads && l.group.Last() {
-			l.takeBackDrops(epoch)
-			return
+			if failed = l.takeBackDrops(epoch); failed == nil {
+				return
+			}
 		}
 		l.receive()
 		if !l.Current().Drops() { // there is nothing to take back any more
 			l.undropped.Store(true)
 			return
 		}
-		if time.Since(began) >= l.partPatience(role) {
-			return
+		patience := l.partPatience(role)
+		if failed != nil {
+			patience = claimMost
 		}
+		if time.Since(began) < patience {
+			continue
+		}
+		if failed != nil {
+			l.log.Warn("drops were not taken back before stopping", "error", failed)
+		}
+		return
 	}
 }
 
@@ -463,30 +474,29 @@ func (l *Loop) awaitParting() {
 
 // takeBackDrops shows clients the plan in force without its drops. The group gets it with
 // the drops, and a note that clients don't: who leads next goes on with them.
-func (l *Loop) takeBackDrops(epoch uint64) {
+func (l *Loop) takeBackDrops(epoch uint64) error {
 	if !l.decided {
 		if err := l.takeOver(epoch); err != nil {
-			l.log.Warn("drops were not taken back before stopping", "error", err)
-			return
+			return err
 		}
 		l.decided = true
 	}
 	last := l.Current()
 	if !last.Drops() { // the group has gone on from a plan that drops nothing
 		l.undropped.Store(true)
-		return
+		return nil
 	}
 	version, err := l.group.Next(true)
 	if err != nil {
-		return // it leads no more
+		return err
 	}
 	p := last.Part(time.Now(), version)
 	found := l.health.keeper.Save()
 	if err := l.group.Publish(p, plan.Origin{}, &found, true); err != nil {
-		l.log.Warn("drops were not taken back before stopping", "error", err)
-		return
+		return err
 	}
 	l.log.Info("took back drops before stopping; no other replica stays", "version", p.VersionString())
 	l.undropped.Store(true)
 	l.show(p.WithoutDrops(p.Made, version))
+	return nil
 }

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -178,6 +179,7 @@ type follower struct {
 
 	changed  chan struct{}
 	role     control.GroupRole
+	failing  int // so often what operators wrote can't be read
 	mu       sync.Mutex
 	received *plan.Opened
 }
@@ -235,6 +237,28 @@ func TestFollowersOfTheLastLeader(t *testing.T) {
 	}
 }
 
+// Assume implements [control.Group]. It fails for a while.
+func (g *follower) Assume() (*plan.Opened, plan.Pauses, error) {
+	if g.failing > 0 {
+		g.failing--
+		return nil, nil, errors.New("unavailable")
+	}
+	return g.base, nil, nil
+}
+
+// Reserved implements [control.Group]: the claim of the plan that is served has a million versions.
+func (g *follower) Reserved() uint64 {
+	const block = 1_000_000
+	var version uint64
+	if o := g.Received(); o != nil {
+		version = o.Plan.Version
+	}
+	if n := len(g.shared); n > 0 {
+		version = max(version, g.shared[n-1].Version)
+	}
+	return (version/block + 1) * block
+}
+
 // becomes gives the replica a role in an epoch. It leads as the last one.
 func (g *follower) becomes(role control.GroupRole, epoch uint64) {
 	g.mu.Lock()
@@ -286,6 +310,55 @@ func TestFollowerThatWinsAsItEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// winner starts a follower that the leader before told to drop requests, and that becomes the
+// leader as it ends: its plans are those above version 2,000,000.
+func winner(t *testing.T, p *parts, saved *plan.Saved) (g *follower, l *control.Loop, stop func()) {
+	t.Helper()
+	made, err := plan.Restore(saved, p.topology, health.Table{}, time.Now(), 1_000_001)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g = &follower{leader: leader{epoch: 2, version: 2_000_000, unserved: gone()}, changed: make(chan struct{}, 1), received: opened(t, made)}
+	g.base = g.received
+	l, stop = start(t, p, func(o *control.Options) { o.Group = g })
+	g.becomes(control.Leads, 3)
+	return g, l, stop
+}
+
+// TestWinnerThatCannotReadAtFirst asserts that a replica which wins the election as it ends
+// tries again to take drops back where it can't read what operators wrote, for a bounded time.
+func TestWinnerThatCannotReadAtFirst(t *testing.T) {
+	for failing, most := range map[int]time.Duration{1: 100 * time.Millisecond, 150: 2 * time.Second, 1_000_000: 3100 * time.Millisecond} {
+		bubble.Test(t, func(t *testing.T) {
+			p, saved := dropping()
+			g, l, stop := winner(t, p, &saved)
+			g.failing = failing
+			began := time.Now()
+			stop()
+			if took := time.Since(began); took > most {
+				t.Errorf("%d reads fail: the end took %v", failing, took)
+			}
+			if last, ends := l.Current(), failing < 1000; last.Drops() == ends || l.Undropped() != ends {
+				t.Errorf("%d reads fail: version %d drops: %t, undropped: %t", failing, last.Version, last.Drops(), l.Undropped())
+			}
+		})
+	}
+}
+
+// TestWinnerReservesItsVersions asserts that what a replica saves at its end reserves the
+// versions of the claim in which it took drops back, also where the disk is slow.
+func TestWinnerReservesItsVersions(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, saved := dropping()
+		p.slow = 10 * time.Second
+		_, l, stop := winner(t, p, &saved)
+		stop()
+		if version, reserved := l.Current().Version, p.saved[len(p.saved)-1].Reserved; version <= 2_000_000 || reserved != 3_000_000 {
+			t.Errorf("version %d is in force, %d are reserved", version, reserved)
+		}
+	})
 }
 
 // without returns a plan of another replica with a version, in which clients drop nothing.

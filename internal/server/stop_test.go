@@ -2,8 +2,10 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -43,8 +45,8 @@ func (x *watcher) run(ctx context.Context, conn *grpc.ClientConn) error {
 		ResourceNames: []string{"checkout"},
 	}
 	for {
-		if err := stream.Send(request); err != nil {
-			return err
+		if err := stream.Send(request); err != nil { // the server did not wait for it
+			return fmt.Errorf("a client can't accept what it was sent: %w", err)
 		}
 		answer, err := stream.Recv()
 		if err != nil {
@@ -70,55 +72,77 @@ func (x *watcher) run(ctx context.Context, conn *grpc.ClientConn) error {
 // what clients drop, and then sends them away spread over the configured time,
 // while operators are still answered.
 func TestStopSendsClientsAwayOneByOne(t *testing.T) {
-	const clientsInAll, spread = 200, 10 * time.Second
+	const spread = 10 * time.Second
 	bubble.Test(t, func(t *testing.T) {
-		cfg := configuration(t)
-		cfg.StopSpread = spread
-		cfg.Services[0].MaxShed = 0.5
-		pipe := bufconn.Listen(1 << 16)
-		kept := store.NewMemory()
-		defer func() { _ = kept.Close() }()
-		s, err := server.New(cfg, server.Listeners{XDS: pipe}, server.Options{Store: kept, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- s.Run(ctx) }()
-
-		w := &world{t: t, ctx: t.Context(), server: s, conn: testhelp.Dial(t, pipe)}
-		defer func() { _ = w.conn.Close() }()
-		agents, leave := context.WithCancel(t.Context())
-		defer leave()
-		w.ctx = agents
-		w.start(clients("us/a", 5, constant(6000), func(o *fleet.AgentOptions) { o.Kind = fleet.KindEnvoy })...)
-		all := make([]watcher, clientsInAll)
-		var running sync.WaitGroup
-		for i := range all {
-			conn := testhelp.Dial(t, pipe)
-			defer func() { _ = conn.Close() }()
-			running.Go(func() {
-				if err := all[i].run(t.Context(), conn); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		for range 6 {
-			w.tick()
-		}
-		if !all[0].drops {
-			t.Fatal("nothing is dropped at three times what the service can carry")
-		}
-		leave()
-		began := time.Now()
-		stop()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-		took := time.Since(began)
-		running.Wait()
+		all, began, took := stopWhileClientsDrop(t, 200, spread)
 		checkSpread(t, all, began, spread, took)
 	})
+}
+
+// TestStopWaitsForTheLastPlan asserts that a server which sends its clients away at once waits
+// until they have accepted its last plan. On one processor it looks before the plan is on its way.
+func TestStopWaitsForTheLastPlan(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	bubble.Test(t, func(t *testing.T) {
+		all, _, _ := stopWhileClientsDrop(t, 3, 0)
+		for i := range all {
+			if all[i].drops {
+				t.Errorf("client %d was left dropping", i)
+			}
+		}
+	})
+}
+
+// stopWhileClientsDrop stops a server whose clients drop requests, and returns the clients, when
+// it was told to stop and how long that took.
+func stopWhileClientsDrop(t *testing.T, clientsInAll int, spread time.Duration) (all []watcher, began time.Time, took time.Duration) {
+	t.Helper()
+	cfg := configuration(t)
+	cfg.StopSpread = spread
+	cfg.Services[0].MaxShed = 0.5
+	pipe := bufconn.Listen(1 << 16)
+	kept := store.NewMemory()
+	defer func() { _ = kept.Close() }()
+	s, err := server.New(cfg, server.Listeners{XDS: pipe}, server.Options{Store: kept, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+
+	w := &world{t: t, ctx: t.Context(), server: s, conn: testhelp.Dial(t, pipe)}
+	defer func() { _ = w.conn.Close() }()
+	agents, leave := context.WithCancel(t.Context())
+	defer leave()
+	w.ctx = agents
+	w.start(clients("us/a", 5, constant(6000), func(o *fleet.AgentOptions) { o.Kind = fleet.KindEnvoy })...)
+	all = make([]watcher, clientsInAll)
+	var running sync.WaitGroup
+	for i := range all {
+		conn := testhelp.Dial(t, pipe)
+		defer func() { _ = conn.Close() }()
+		running.Go(func() {
+			if err := all[i].run(t.Context(), conn); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 6 {
+		w.tick()
+	}
+	if !all[0].drops {
+		t.Fatal("nothing is dropped at three times what the service can carry")
+	}
+	leave()
+	began = time.Now()
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	took = time.Since(began)
+	running.Wait()
+	return all, began, took
 }
 
 func checkSpread(t *testing.T, all []watcher, began time.Time, spread, took time.Duration) {

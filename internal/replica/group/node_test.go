@@ -568,6 +568,33 @@ func TestLastOnesElectALeader(t *testing.T) {
 	}
 }
 
+// TestLeavingReplicaAsksAtItsPace asserts that a replica which ends asks the engine at once when
+// the last one that stayed leaves, too, and not for each message while one stays.
+func TestLeavingReplicaAsksAtItsPace(t *testing.T) {
+	before := claimOf("b", 3)
+	s := newScript(t, group.Saved{})
+	tells := func(from string, leaves bool) {
+		s.hears(from, group.Message{Status: &group.Status{Engine: true, Reaches: 3, Leaves: leaves}})
+	}
+	s.wait(0)
+	s.answer(s.request(group.OpAcquire), group.Standing{Holder: before.Leader, Claim: before})
+	tells("b", false)
+	tells("c", false)
+	s.node.Announce(s.now, true)
+	s.answer(s.request(group.OpRead), group.Standing{Claim: before})
+	for range 5 {
+		s.now += 100 * time.Millisecond
+		tells("b", true)
+		for _, a := range s.acts {
+			if a.Request != nil {
+				t.Fatalf("while c stays, it asks for %s at %v", a.Request.Op, s.now)
+			}
+		}
+	}
+	tells("c", true)
+	s.request(group.OpAcquire)
+}
+
 // TestWinnerWithoutAPlanWaitsForOne asserts that a winner which knows that its group had a
 // leader, and has no plan, gives a replica that starts some time to bring one; and that the
 // first leader of a group does not wait.

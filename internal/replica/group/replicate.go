@@ -47,7 +47,7 @@ func (n *Node) heard(now time.Duration, p *peer, s *Status) {
 		Epoch:   max(s.Known.Epoch, s.Claim.Epoch, s.Plan.Epoch),
 		Version: max(s.Known.Version, s.Claim.First, s.Plan.First, s.Version),
 	}, s.Claim)
-	if s.HandsOver || s.Leaves && n.closes && !n.role.holds() {
+	if s.HandsOver || s.Leaves && n.closes && !n.role.holds() && n.Parts(now) {
 		n.due = min(n.due, now)
 	}
 	n.pull(now, p)
