@@ -46,10 +46,12 @@ type link struct {
 	ever         bool
 
 	// Of the goroutine of run: what the other replica speaks, the last plan that it got
-	// whole on this stream, and before when no further one is sent.
+	// whole on this stream, before when no further one is sent, and whether the log has a line
+	// about a message that was too large.
 	speaks uint32
 	sent   *group.Plan
 	rest   time.Time
+	warned bool
 }
 
 func newLink(r *Replica, p Peer) *link {
@@ -302,15 +304,42 @@ func (l *link) drain(stream outbound) error {
 		return err
 	}
 	for _, o := range b.observations {
-		if err := stream.Send(&peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Observations{Observations: o}}); err != nil {
+		if err := l.sendObservations(stream, o); err != nil {
 			return err
 		}
-		l.r.metrics.observed.Add(float64(proto.Size(o)))
 		if err := l.sendStatus(stream, l.takeStatus()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sendObservations sends one message for the leader. What is too large for the connection is left
+// out, since an attempt to send it would end the stream, and what waits behind it would be lost.
+// The leader still learns what the message ends.
+func (l *link) sendObservations(stream outbound, o *peerv1.Observations) error {
+	m := &peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Observations{Observations: o}}
+	if bytes := proto.Size(m); bytes > maxMessage {
+		l.r.metrics.tooLarge.Inc()
+		if !l.warned {
+			l.warned = true
+			l.r.log.Warn("a load report or health message is too large for the leader; leaving it out, and further ones without a line",
+				"to", l.peer.Name, "node", firstNode(o), "bytes", bytes, "limit", maxMessage)
+		}
+		o = &peerv1.Observations{Sequence: o.GetSequence(), PlanVersion: o.GetPlanVersion(), Last: o.GetLast()}
+		m = &peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Observations{Observations: o}}
+	}
+	l.r.metrics.observed.Add(float64(proto.Size(o)))
+	return stream.Send(m)
+}
+
+// firstNode is the node of the first load report, which is the only one of a message that is too
+// large.
+func firstNode(o *peerv1.Observations) string {
+	if w := o.GetWindows(); len(w) > 0 {
+		return w[0].GetNodeId()
+	}
+	return ""
 }
 
 func (l *link) sendStatus(stream outbound, s *group.Status) error {

@@ -10,8 +10,8 @@ import (
 )
 
 type metrics struct {
-	engineErrors, refused, rejected, published, sent, received, observed prometheus.Counter
-	bytes                                                                prometheus.Gauge
+	engineErrors, refused, rejected, published, sent, received, observed, tooLarge prometheus.Counter
+	bytes                                                                          prometheus.Gauge
 }
 
 func newMetrics(registerer prometheus.Registerer, r *Replica) *metrics {
@@ -27,6 +27,8 @@ func newMetrics(registerer prometheus.Registerer, r *Replica) *metrics {
 		received:     counter("isobar_replica_plan_bytes_received_total", "Bytes of plans received from other replicas."),
 		observed: counter("isobar_replica_observation_bytes_sent_total",
 			"Bytes of load reports, subscriptions and health reports that this replica sent to the leader."),
+		tooLarge: counter("isobar_replica_observations_too_large_total",
+			"Messages with a load report or with health reports that were too large to be sent to the leader, and were left out."),
 		bytes: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "isobar_replica_plan_bytes", Help: "Size of the plan that this replica published last, in bytes.",
 		}),
@@ -47,7 +49,7 @@ func newMetrics(registerer prometheus.Registerer, r *Replica) *metrics {
 		}
 		return 0
 	}
-	registerer.MustRegister(m.engineErrors, m.refused, m.rejected, m.published, m.sent, m.received, m.observed, m.bytes,
+	registerer.MustRegister(m.engineErrors, m.refused, m.rejected, m.published, m.sent, m.received, m.observed, m.tooLarge, m.bytes,
 		gauge("isobar_replica_leads", "1 while this replica leads its group.", func(v group.View) float64 { return one(v.Role == group.Leading) }),
 		gauge("isobar_replica_epoch", "Newest epoch that this replica knows.", func(v group.View) float64 { return float64(v.Newest.Epoch) }),
 		gauge("isobar_replica_live", "Replicas from which this one receives messages, itself included.", func(v group.View) float64 { return float64(v.Reaches) }),

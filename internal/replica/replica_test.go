@@ -326,6 +326,30 @@ func TestReportsReachTheLeader(t *testing.T) {
 	}
 }
 
+// TestObservationsTooLargeToSend: a message that no connection takes is left out, and what waits
+// behind it reaches the leader on the same stream.
+func TestObservationsTooLargeToSend(t *testing.T) {
+	f := newFleet(t, 2)
+	leader := f.leader()
+	f.served(f.publish(leader, "one"), "one")
+	list := []*peerv1.Observations{{Sequence: 1}, {Sequence: 2, Health: make([]byte, 4<<20), Last: true}, {Sequence: 3, PlanVersion: 9, Last: true}}
+	for _, m := range f.members {
+		if m != leader {
+			f.until("it knows its leader", func() bool { return m.Report(list) })
+		}
+	}
+	for i := range list {
+		select {
+		case o := <-leader.observed:
+			if o.GetSequence() != list[i].GetSequence() || o.GetLast() != list[i].GetLast() || len(o.GetHealth()) > 0 {
+				t.Fatalf("message %d: the leader got %d, last %v, with %d bytes of health", i, o.GetSequence(), o.GetLast(), len(o.GetHealth()))
+			}
+		case <-time.After(patience):
+			t.Fatalf("message %d never came", list[i].GetSequence())
+		}
+	}
+}
+
 // TestRestartServesThePlan: a replica that starts again serves what it served, before
 // anybody leads.
 func TestRestartServesThePlan(t *testing.T) {
