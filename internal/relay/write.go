@@ -134,7 +134,7 @@ func (p *parts) window(w *load.StreamWindow, now time.Time) {
 	for i := range w.Reports {
 		r := report(&w.Reports[i], now)
 		size := proto.Size(r)
-		if shared := len(p.last().GetWindows()) > 1 || len(piece.Reports) > 0; shared && p.size+size > bytesPerPart {
+		if shared := len(p.last().GetWindows()) > 1 || len(piece.GetReports()) > 0; shared && p.size+size > bytesPerPart {
 			p.end()
 			piece = p.piece(w, now)
 		}
