@@ -53,13 +53,16 @@ func (l *memoryLimit) press(on bool) {
 // least is what the process needs so that the collector does not run all the time. Of the
 // limit Go first takes what is no object: stacks, its own data, and the gaps between objects,
 // which may be larger than these where most of them were freed. Of the rest it leaves some
-// hundredths alone, or a mebibyte.
+// hundredths alone, or a mebibyte. What the process has above the limit Go takes off once
+// more, free memory that was not given back among it: with half of that the two come to the
+// same, and Go still gives it back.
 func (l *memoryLimit) least() int64 {
 	metrics.Read(l.samples)
 	var n [5]int64
 	for i, s := range l.samples {
 		n[i] = int64(min(s.Value.Uint64(), math.MaxInt64/4))
 	}
-	other, live := n[0]-n[1]-n[2]-n[3], n[4]
-	return max(0, other) + spareMemory + live/leastGarbage*(leastGarbage+1)/heapParts*ofHeapParts
+	free, live := n[2], n[4]
+	other := n[0] - n[1] - free - n[3]
+	return max(0, other) + free/2 + spareMemory + live/leastGarbage*(leastGarbage+1)/heapParts*ofHeapParts
 }
