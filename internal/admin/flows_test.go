@@ -93,7 +93,7 @@ func TestFlowsBetweenPlaces(t *testing.T) {
 			t.Errorf("from %s to %s: zones %v instead of %v", tt.from, tt.to, failing, tt.zones)
 		}
 	}
-	// A region whose endpoints serve nothing is told of all the same.
+	// A region whose endpoints serve nothing is listed, too.
 	idle := newWorld()
 	idle.current.Services = []*plan.Service{{Spec: &isobar.Service{Name: "a"}, Result: &assign.Result{
 		Sites: []assign.Site{site("us/a"), site("eu/a")}, Sources: []assign.SourceResult{source("us/a", 20, 1, 0)},

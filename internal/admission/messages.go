@@ -135,6 +135,6 @@ func (c *messageConn) of() (address string, bytes int64) { return c.address, c.h
 // end implements holder.
 func (c *messageConn) end() (from net.Addr, bytes int64) {
 	bytes = c.leave()
-	_ = c.Conn.Close() // whoever uses it sees
+	_ = c.Conn.Close() // reads and writes fail then, which ends the connection for gRPC, too
 	return c.RemoteAddr(), bytes
 }

@@ -104,7 +104,8 @@ func (e *entry) enter() {
 	}
 	if count > 0 {
 		e.note(ReasonEntry, e.t.sites[last].Group.Locality,
-			fmt.Sprintf("who would get less than %g%% of the requests gets none: %d localities, %.2f%% of the requests in all", 100*entryShare, count, 100*left))
+			fmt.Sprintf("localities that would get less than %g%% of the requests get none: %d, for which %.2f%% were meant",
+				100*entryShare, count, 100*left))
 	}
 }
 

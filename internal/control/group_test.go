@@ -259,7 +259,7 @@ func (g *follower) Reserved() uint64 {
 	return (version/block + 1) * block
 }
 
-// becomes gives the replica a role in an epoch. It leads as the last one.
+// becomes changes the role of the replica and the epoch. A replica that leads is the last one.
 func (g *follower) becomes(role control.GroupRole, epoch uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

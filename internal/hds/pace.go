@@ -11,30 +11,14 @@ const (
 	reportBurst        = 64
 )
 
-// pace is a token bucket for the messages of a checker, as the time at which it will be
-// full again.
-type pace struct{ full time.Time }
-
-// take takes a token and returns how long to wait before the next message is read.
-func (p *pace) take(now time.Time, interval time.Duration) time.Duration {
-	each := interval / reportsPerInterval
-	if p.full.Before(now) {
-		p.full = now
-	}
-	p.full = p.full.Add(each)
-	// What was taken at a longer interval counts as a full burst of this one at most.
-	if most := now.Add((reportBurst + 1) * each); p.full.After(most) {
-		p.full = most
-	}
-	return p.full.Sub(now) - reportBurst*each
-}
-
 // slowDown waits after a message of a checker that is beyond its pace.
 func (st *stream) slowDown() {
 	s, now := st.server, time.Now()
 	interval := s.interval()
-	wait := st.pace.take(now, interval)
-	if wait <= 0 {
+	each := interval / reportsPerInterval
+	wait := st.pace.Wait(now, each, reportBurst)
+	st.pace.Take(each)
+	if wait == 0 {
 		return
 	}
 	s.metrics.excess.Inc()

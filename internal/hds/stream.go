@@ -27,7 +27,7 @@ type stream struct {
 	spoke   atomic.Bool // a message came; it may wait for its turn
 	left    bool        // the handler has returned; guarded by the server's lock
 	denied  chan error  // capacity 1: it is not welcome any more
-	pace    pace        // of its messages; the receiver's
+	pace    rpc.Pace    // of its messages; the receiver's
 }
 
 // stream serves one stream: one goroutine reads reports, this one

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,6 +182,32 @@ func TestPaceFollowsTheInterval(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client that had used up its burst when its interval became shorter has the pace of the
+// new one at once.
+func TestPaceOfAShorterInterval(t *testing.T) {
+	const burst, before, after = 64, time.Minute, time.Second
+	var interval atomic.Int64
+	interval.Store(int64(before))
+	inBubble(t, lrs.Options{Interval: func() time.Duration { return time.Duration(interval.Load()) }}, func(h *harness) {
+		c, _ := h.greet(node("envoy"))
+		for range burst {
+			c.report(stats("checkout", 1, time.Second))
+		}
+		synctest.Wait()
+		interval.Store(int64(after))
+		h.srv.Refresh()
+		synctest.Wait()
+		for range 16 {
+			pass(after / 4)
+			c.report(stats("checkout", 1, time.Second))
+		}
+		synctest.Wait()
+		if got := h.srv.Clients()[0]; got.Excess > 1 { // the first report finds an empty bucket
+			t.Errorf("%d reports at the pace of the new interval are ignored", got.Excess)
+		}
+	})
 }
 
 // Who measures how fast reports can be read may have them all.

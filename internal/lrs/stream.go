@@ -49,7 +49,7 @@ type stream struct {
 	reason   string
 	interval time.Duration // as told
 	clock    clock         // of a client that does not tell how long it counted
-	pace     pace
+	pace     rpc.Pace
 }
 
 // grpcGo is the user agent that reads only the first response of a stream.
@@ -343,23 +343,6 @@ const (
 	maxPause          = time.Second
 )
 
-// pace is a token bucket for the reports of a client, as the time at which it
-// will be full again.
-type pace struct{ full time.Time }
-
-// take takes a token out of a bucket of burst tokens that get one more after
-// each stretch of time; it tells false if there is none.
-func (p *pace) take(now time.Time, each time.Duration, burst int) bool {
-	if p.full.Before(now) {
-		p.full = now
-	}
-	if p.full.Sub(now) > time.Duration(burst-1)*each {
-		return false
-	}
-	p.full = p.full.Add(each)
-	return true
-}
-
 // excessive reports whether a report comes beyond what the client was asked for,
 // so that it is to be ignored. That is counted, and logged when it begins.
 func (st *stream) excessive(now time.Time) bool {
@@ -369,8 +352,11 @@ func (st *stream) excessive(now time.Time) bool {
 	}
 	st.mu.Lock()
 	interval := st.asks()
-	ok := st.pace.take(now, interval/reportsPerInterval, s.opts.ReportBurst)
-	if !ok {
+	each := interval / reportsPerInterval
+	ok := st.pace.Wait(now, each, s.opts.ReportBurst) == 0
+	if ok {
+		st.pace.Take(each)
+	} else {
 		st.excess++
 		st.exceeded = now
 	}

@@ -37,7 +37,7 @@ func (r *Relay) Receive(name string, incarnation uint64, o *peerv1.Observations,
 	if err != nil {
 		return err
 	}
-	var c checked
+	var c checked[aged[health.Report]]
 	if len(o.GetHealth()) > 0 {
 		if err := json.Unmarshal(o.GetHealth(), &c); err != nil { //nolint:musttag,nolintlint // the linter does not always see it
 			return fmt.Errorf("what checkers told: %w", err)
@@ -110,7 +110,7 @@ func (r *Relay) keep(q *remote, told []*peerv1.StreamWindow, windows []load.Stre
 	return nil
 }
 
-func (q *remote) keepHealth(c *checked, now time.Time) {
+func (q *remote) keepHealth(c *checked[aged[health.Report]], now time.Time) {
 	if len(q.votes) > maxVotes {
 		q.votes = nil // nobody collects
 	}

@@ -22,15 +22,9 @@ const (
 )
 
 // checked is what checkers told, as the leader gets it. Times are ages, in nanoseconds.
-type checked struct {
-	Votes     []aged[health.Report] `json:"votes,omitempty"`
-	Connected []agedChecker         `json:"connected"`
-	Ended     []aged[health.Ended]  `json:"ended,omitempty"`
-}
-
-// encodedChecked is the same, with votes that are encoded.
-type encodedChecked struct {
-	Votes     []json.RawMessage    `json:"votes,omitempty"`
+// Votes are encoded one by one to know their size.
+type checked[Vote aged[health.Report] | json.RawMessage] struct {
+	Votes     []Vote               `json:"votes,omitempty"`
 	Connected []agedChecker        `json:"connected"`
 	Ended     []aged[health.Ended] `json:"ended,omitempty"`
 }
@@ -75,7 +69,7 @@ func (r *Relay) Observations(now time.Time, healthOnly, warm bool) []*peerv1.Obs
 // checked always gives one message: a replica without checkers says so.
 func (r *Relay) checked(now time.Time) []*peerv1.Observations {
 	var out []*peerv1.Observations
-	c := encodedChecked{Connected: []agedChecker{}}
+	c := checked[json.RawMessage]{Connected: []agedChecker{}}
 	size := 0
 	votes := r.checkers.Collect(now)
 	for _, k := range r.checkers.Connected(now) {

@@ -7,29 +7,19 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -360,231 +350,6 @@ func (g *Group) Leader() (leader *Process, version uint64) {
 		return false
 	})
 	return leader, version
-}
-
-// watcher is a bare stream client that reconnects as clients do, and tells what a
-// client must never see.
-type watcher struct {
-	address  string
-	locality isobar.Locality
-	newest   map[string]uint64 // version by type URL
-	contents *contents
-	last     atomic.Uint64
-	streams  atomic.Int64
-	faults   chan string
-}
-
-// contents are what all watchers of a load got, which ask for the same: the digest by
-// type URL and version.
-type contents struct {
-	mu   sync.Mutex
-	seen map[string][sha256.Size]byte
-}
-
-// differs takes a content, and reports whether the same version had another one.
-func (c *contents) differs(url, version string, content []byte) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	key, sum := url+" "+version, sha256.Sum256(content)
-	before, ok := c.seen[key]
-	c.seen[key] = sum
-	return ok && before != sum
-}
-
-func newWatcher(address string, l isobar.Locality, c *contents) *watcher {
-	return &watcher{address: address, locality: l, newest: map[string]uint64{}, contents: c, faults: make(chan string, 100)}
-}
-
-func (w *watcher) faultf(format string, args ...any) {
-	select {
-	case w.faults <- fmt.Sprintf(format, args...):
-	default:
-	}
-}
-
-const (
-	clusterURL  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	endpointURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-)
-
-func (w *watcher) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		_ = w.stream(ctx) // it is opened again
-		select {
-		case <-ctx.Done():
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-func (w *watcher) stream(ctx context.Context) error {
-	conn, err := grpc.NewClient(w.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
-	if err != nil {
-		return err
-	}
-	w.streams.Add(1)
-	node := &corev3.Node{Id: "watcher", Cluster: "watchers", Locality: &corev3.Locality{Region: w.locality.Region, Zone: w.locality.Zone}}
-	names := map[string][]string{clusterURL: nil, endpointURL: {"checkout"}}
-	for _, url := range []string{clusterURL, endpointURL} {
-		shown := ""
-		if v := w.newest[url]; v > 0 {
-			shown = strconv.FormatUint(v, 10)
-		}
-		if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url, ResourceNames: names[url], VersionInfo: shown}); err != nil {
-			return err
-		}
-	}
-	for {
-		r, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		w.take(r)
-		ack := &discoveryv3.DiscoveryRequest{
-			TypeUrl: r.GetTypeUrl(), ResourceNames: names[r.GetTypeUrl()], VersionInfo: r.GetVersionInfo(), ResponseNonce: r.GetNonce(),
-		}
-		if err := stream.Send(ack); err != nil {
-			return err
-		}
-	}
-}
-
-func (w *watcher) take(r *discoveryv3.DiscoveryResponse) {
-	url := r.GetTypeUrl()
-	v, err := strconv.ParseUint(r.GetVersionInfo(), 10, 64)
-	if err != nil {
-		w.faultf("version %q of %s is no number", r.GetVersionInfo(), url)
-	}
-	if v < w.newest[url] {
-		w.faultf("%s went back from version %d to %d", url, w.newest[url], v)
-	}
-	w.newest[url] = max(w.newest[url], v)
-	w.last.Store(max(w.last.Load(), v))
-	if len(r.GetResources()) == 0 {
-		w.faultf("version %d of %s has no resource", v, url)
-	}
-	var content []byte
-	for _, resource := range r.GetResources() {
-		content = append(content, resource.GetValue()...)
-		if url != endpointURL {
-			continue
-		}
-		var a endpointv3.ClusterLoadAssignment
-		if err := resource.UnmarshalTo(&a); err != nil || len(a.GetEndpoints()) == 0 {
-			w.faultf("version %d has an assignment without endpoints (%v)", v, err)
-		}
-	}
-	if w.contents.differs(url, r.GetVersionInfo(), content) {
-		w.faultf("version %d of %s has two contents", v, url)
-	}
-}
-
-// Load is real grpc-go clients that send requests, and watchers.
-type Load struct {
-	failed, sent atomic.Int64
-	watchers     []*watcher
-	stop         func()
-}
-
-// StartLoad starts gRPC clients in a zone, and as many bare streams as the group has
-// replicas.
-func (g *Group) StartLoad(zone isobar.Locality, clients int) *Load {
-	g.t.Helper()
-	out, t := &Load{}, g.t
-	ctx, cancel := context.WithCancel(g.t.Context())
-	var work sync.WaitGroup
-	for i := range clients {
-		c, err := fleet.NewClient(fleet.ClientOptions{
-			ID: "client-" + strconv.Itoa(i), Cluster: "web", Locality: zone, Server: g.front.Address(), Service: "checkout",
-		})
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		g.t.Cleanup(func() { _ = c.Close() })
-		ready, done := context.WithTimeout(ctx, time.Minute)
-		err = c.Ready(ready)
-		done()
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		gen := fleet.Poisson{
-			Seed: uint64(i), Rate: func(time.Time) float64 { return 40 },
-			Send: func(ctx context.Context, _ time.Time) {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-				defer cancel()
-				out.sent.Add(1)
-				if _, err := c.Call(ctx); err != nil {
-					out.failed.Add(1)
-					t.Logf("a request failed: %v", err)
-				}
-			},
-			Refuse: func(time.Time) { out.failed.Add(1) },
-		}
-		work.Go(func() { gen.Run(ctx) })
-	}
-	shared := &contents{seen: map[string][sha256.Size]byte{}}
-	for range size {
-		w := newWatcher(g.front.Address(), zone, shared)
-		out.watchers = append(out.watchers, w)
-		work.Go(func() { w.run(ctx) })
-	}
-	out.stop = func() {
-		cancel()
-		work.Wait()
-	}
-	g.t.Cleanup(out.stop)
-	return out
-}
-
-// Counts returns how many requests were sent, and how many failed, so far.
-func (l *Load) Counts() (sent, failed int64) { return l.sent.Load(), l.failed.Load() }
-
-// Least returns the newest version that all watchers have been told.
-func (l *Load) Least() uint64 {
-	least := uint64(math.MaxUint64)
-	for _, w := range l.watchers {
-		least = min(least, w.last.Load())
-	}
-	return least
-}
-
-// Faults returns what watchers saw since the last call that a client must never see.
-func (l *Load) Faults() []string {
-	var out []string
-	for _, w := range l.watchers {
-		for more := true; more; {
-			select {
-			case f := <-w.faults:
-				out = append(out, f)
-			default:
-				more = false
-			}
-		}
-	}
-	return out
-}
-
-// Judge ends the load and asserts that no client noticed anything.
-func (g *Group) Judge(l *Load) {
-	g.t.Helper()
-	l.stop()
-	if l.failed.Load() > 0 {
-		g.t.Errorf("%d of %d requests failed", l.failed.Load(), l.sent.Load())
-	}
-	streams := int64(0)
-	for _, w := range l.watchers {
-		streams += w.streams.Load()
-		close(w.faults)
-		for f := range w.faults {
-			g.t.Error(f)
-		}
-	}
-	g.t.Logf("%d requests, %d failed; %d streams of %d watchers", l.sent.Load(), l.failed.Load(), streams, len(l.watchers))
 }
 
 // AwaitVersion awaits that all living replicas serve a version above the given one,
