@@ -280,6 +280,28 @@ func gone() chan struct{} {
 	return unserved
 }
 
+// dropper returns a follower that the leader before told to drop requests, with that plan. Where
+// it leads later, its plans are those above version 2,000,000.
+func dropper(t *testing.T, p *parts, saved *plan.Saved) (*follower, *plan.Plan) {
+	t.Helper()
+	made, err := plan.Restore(saved, p.topology, health.Table{}, time.Now(), 1_000_001)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &follower{leader: leader{epoch: 2, version: 2_000_000, unserved: gone()}, changed: make(chan struct{}, 1), received: opened(t, made)}
+	g.base = g.received
+	return g, made
+}
+
+// winner starts such a follower, which becomes the leader as it ends.
+func winner(t *testing.T, p *parts, saved *plan.Saved) (g *follower, l *control.Loop, stop func()) {
+	t.Helper()
+	g, _ = dropper(t, p, saved)
+	l, stop = start(t, p, func(o *control.Options) { o.Group = g })
+	g.becomes(control.Leads, 3)
+	return g, l, stop
+}
+
 // TestFollowerThatWinsAsItEnds asserts that clients drop nothing more where the leader has left
 // a moment before all others end: the one that wins the election meanwhile takes the drops back,
 // also if that takes longer than a follower waits for its leader.
@@ -287,12 +309,7 @@ func TestFollowerThatWinsAsItEnds(t *testing.T) {
 	for _, claims := range []time.Duration{0, 300 * time.Millisecond, 1500 * time.Millisecond, 4 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {
 			p, saved := dropping()
-			made, err := plan.Restore(&saved, p.topology, health.Table{}, time.Now(), 1_000_001)
-			if err != nil {
-				t.Fatal(err)
-			}
-			g := &follower{leader: leader{epoch: 2, version: 2_000_000, unserved: gone()}, changed: make(chan struct{}, 1), received: opened(t, made)}
-			g.base = g.received
+			g, _ := dropper(t, p, &saved)
 			l, stop := start(t, p, func(o *control.Options) { o.Group = g })
 			g.becomes(control.Claims, 0)
 			time.AfterFunc(claims, func() { g.becomes(control.Leads, 3) })
@@ -310,21 +327,6 @@ func TestFollowerThatWinsAsItEnds(t *testing.T) {
 			}
 		})
 	}
-}
-
-// winner starts a follower that the leader before told to drop requests, and that becomes the
-// leader as it ends: its plans are those above version 2,000,000.
-func winner(t *testing.T, p *parts, saved *plan.Saved) (g *follower, l *control.Loop, stop func()) {
-	t.Helper()
-	made, err := plan.Restore(saved, p.topology, health.Table{}, time.Now(), 1_000_001)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g = &follower{leader: leader{epoch: 2, version: 2_000_000, unserved: gone()}, changed: make(chan struct{}, 1), received: opened(t, made)}
-	g.base = g.received
-	l, stop = start(t, p, func(o *control.Options) { o.Group = g })
-	g.becomes(control.Leads, 3)
-	return g, l, stop
 }
 
 // TestWinnerThatCannotReadAtFirst asserts that a replica which wins the election as it ends
@@ -372,11 +374,7 @@ func without(t *testing.T, p *plan.Plan, version uint64) *plan.Opened {
 func TestWinnerOfAPlanWithoutDrops(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p, saved := dropping()
-		made, err := plan.Restore(&saved, p.topology, health.Table{}, time.Now(), 1_000_001)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := &follower{leader: leader{epoch: 2, version: 2_000_000, unserved: gone()}, changed: make(chan struct{}, 1), received: opened(t, made)}
+		g, made := dropper(t, p, &saved)
 		g.base = without(t, made, 1_000_002)
 		l, stop := start(t, p, func(o *control.Options) { o.Group = g })
 		if !l.Current().Drops() {
