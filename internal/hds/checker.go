@@ -46,6 +46,7 @@ type checker struct {
 	rejected uint64
 	reason   string
 	interval time.Duration // as told
+	pace     rpc.Pace      // of its polls
 	news     []string      // services that are new or changed since it last reported, sorted
 	told     time.Time     // when the newest of them was sent; zero for none
 	quiet    time.Time     // until when it is told nothing, unless it reports before; zero for never

@@ -3,6 +3,7 @@ package hds
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -120,6 +121,9 @@ func (s *Server) fetch(ctx context.Context, m convert.HealthMessage, form rpc.Fo
 	if err != nil {
 		return fetched{}, err
 	}
+	if err := s.tooOften(c, address, now); err != nil {
+		return fetched{}, err
+	}
 	if m.Response != nil {
 		if err := s.report(c, m.Response, now); err != nil {
 			return fetched{}, s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
@@ -136,6 +140,37 @@ func (s *Server) fetch(ctx context.Context, m convert.HealthMessage, form rpc.Fo
 	}
 	s.metrics.told.WithLabelValues(toldFetched).Inc()
 	return fetched{c, out.specifier}, nil
+}
+
+// tooOften returns an error for a poll of a checker that is beyond its pace. Such a client can
+// send many at once, so that waiting would not slow it down. It sends its newest state again.
+func (s *Server) tooOften(c *checker, peer string, now time.Time) error {
+	interval := s.interval()
+	each := interval / reportsPerInterval
+	c.mu.Lock()
+	wait := c.pace.Wait(now, each, reportBurst)
+	if wait == 0 {
+		c.pace.Take(each)
+	} else {
+		c.seen(now)
+	}
+	c.mu.Unlock()
+	if wait == 0 {
+		return nil
+	}
+	s.excessive(c, peer, interval, now)
+	return status.Error(codes.ResourceExhausted,
+		fmt.Sprintf("too many polls of this checker: %d at once and %d in an interval of %v are served; poll again in %v",
+			reportBurst, reportsPerInterval, interval, wait.Round(time.Millisecond)))
+}
+
+// excessive counts and logs a message of a checker that is beyond its pace.
+func (s *Server) excessive(c *checker, peer string, interval time.Duration, now time.Time) {
+	s.metrics.excess.Inc()
+	if skipped, ok := s.limit.Allow(now); ok {
+		s.log.Warn("a checker reports far more often than requested; slowing it down", "checker", c.id,
+			"peer", peer, "interval", interval, "skipped_lines", skipped)
+	}
 }
 
 // poll enters a checker that polls, or finds it.

@@ -21,11 +21,7 @@ func (st *stream) slowDown() {
 	if wait == 0 {
 		return
 	}
-	s.metrics.excess.Inc()
-	if skipped, ok := s.limit.Allow(now); ok {
-		s.log.Warn("a checker reports far more often than requested; reading it slowly", "checker", st.checker.id,
-			"address", st.peer, "interval", interval, "skipped_lines", skipped)
-	}
+	s.excessive(st.checker, st.peer, interval, now)
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
