@@ -71,3 +71,20 @@ func TestMemoryLimitLeavesRoomBesideGaps(t *testing.T) {
 	}
 	runtime.KeepAlive(kept)
 }
+
+// TestGarbageOfALongCollectionIsNotInUse asserts that what a single collection found beyond
+// the ones around it does not raise the limit, and that what stays does, one collection later.
+func TestGarbageOfALongCollectionIsNotInUse(t *testing.T) {
+	var live liveHeap
+	for i, step := range []struct{ cycle, found, want int64 }{
+		{7, 400, 400}, {7, 400, 400},
+		{8, 550, 400}, {8, 550, 400},
+		{9, 410, 410},
+		{10, 560, 410}, {11, 570, 560}, {11, 570, 560},
+		{20, 100, 100}, {21, 110, 100},
+	} {
+		if got := live.after(step.cycle, step.found); got != step.want {
+			t.Errorf("step %d: %d in use, want %d", i, got, step.want)
+		}
+	}
+}

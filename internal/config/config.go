@@ -110,6 +110,7 @@ type Admission struct {
 	MaxConnections   int // open at once; one address may take half of them
 	PeerStreams      int // of each kind open at once of one identity, else of one address
 	PeerLocalities   int // different ones that one identity, else one address, may speak for
+	ReportMegabytes  int // of load reports until the next tick
 	NameMegabytes    int // of what the names take that all streams subscribe to, estimated
 }
 
@@ -121,6 +122,7 @@ const (
 	DefaultPeerLocalities   = 1_000
 	defaultMaxConnections   = 40_000
 	DefaultNameMegabytes    = 1_024
+	DefaultReportMegabytes  = 768
 )
 
 // Limits returns the admission with defaults filled in.
@@ -133,6 +135,7 @@ func (x *XDS) Limits() Admission {
 	a.MaxConnections = cmp.Or(a.MaxConnections, min(2*streams, max(streams, defaultMaxConnections)))
 	a.PeerStreams = cmp.Or(a.PeerStreams, streams) // one identity is often a whole fleet
 	a.PeerLocalities = cmp.Or(a.PeerLocalities, DefaultPeerLocalities)
+	a.ReportMegabytes = cmp.Or(a.ReportMegabytes, DefaultReportMegabytes)
 	a.NameMegabytes = cmp.Or(a.NameMegabytes, DefaultNameMegabytes)
 	return a
 }

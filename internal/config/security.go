@@ -168,7 +168,7 @@ func readAdmission(v strict.Value, a *Admission) {
 			strict.Range{Min: 1, Max: 1e7, Unit: "streams/s", ZeroHint: "leave it out for the default"}),
 		count("burst", &a.Burst), count("max_connections", &a.MaxConnections),
 		count("peer_streams", &a.PeerStreams), count("peer_localities", &a.PeerLocalities),
-		count("name_megabytes", &a.NameMegabytes),
+		count("name_megabytes", &a.NameMegabytes), count("report_megabytes", &a.ReportMegabytes),
 	})
 }
 

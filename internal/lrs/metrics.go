@@ -14,6 +14,7 @@ type metrics struct {
 	foreign  prometheus.Counter
 	merged   prometheus.Counter
 	excess   prometheus.Counter
+	overflow prometheus.Counter
 	lost     prometheus.Counter
 	told     *prometheus.CounterVec
 	refused  *prometheus.CounterVec
@@ -47,6 +48,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		foreign:  counter("unsubscribed_entries_total", "Entries left out because no client in the locality of the reporter asks for the service."),
 		merged:   counter("merged_reports_total", "Load reports that were added to the one before because the collector was slow."),
 		excess:   counter("excess_reports_total", "Load reports that were ignored because their client reports far more often than it was asked to."),
+		overflow: counter("overflow_reports_total", "Load reports that were ignored because those that wait for the next tick take too much memory."),
 		lost:     counter("lost_windows_total", "Windows of closed streams that were thrown away because the collector stood still."),
 		told:     vec("configurations_total", "Configurations given to clients: first, changed, or closed for clients that read one only.", "kind"),
 		refused:  vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
@@ -61,7 +63,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		m.refused.WithLabelValues(reason)
 	}
 	if r != nil {
-		r.MustRegister(m.streams, m.reports, m.rejected, m.unknown, m.foreign, m.merged, m.excess, m.lost, m.told, m.refused)
+		r.MustRegister(m.streams, m.reports, m.rejected, m.unknown, m.foreign, m.merged, m.excess, m.overflow, m.lost, m.told, m.refused)
 	}
 	return m
 }

@@ -44,6 +44,10 @@ func (p *decodings) put(b *decoding) {
 // report checks a load report and adds it to the window.
 func (st *stream) report(encoded []byte, now time.Time) error {
 	s := st.server
+	if len(encoded) > modestReport && s.budget.isFull(st.account()) {
+		st.overflow(now)
+		return nil
+	}
 	b := s.decodings.take()
 	defer s.decodings.put(b)
 	want := s.wanted().settings
@@ -64,6 +68,9 @@ func (st *stream) report(encoded []byte, now time.Time) error {
 		return err
 	}
 	s.metrics.reports.Inc()
+	if !st.room(buf.report.Bytes(), now) {
+		return nil // its buffer goes, too: a small report would keep a large one until the tick
+	}
 	if st.append(r, buf, b.rejected, b.reason) {
 		s.metrics.merged.Inc()
 	}
@@ -74,6 +81,39 @@ func (st *stream) report(encoded []byte, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// room reports whether there is memory for a report until it is collected. If not it is to be
+// ignored, which is counted and logged.
+func (st *stream) room(bytes int, now time.Time) bool {
+	st.mu.Lock()
+	modest := len(st.window.Reports) == 0 && bytes <= modestReport
+	st.mu.Unlock()
+	if st.server.budget.take(st.account(), bytes, modest) {
+		return true
+	}
+	st.overflow(now)
+	return false
+}
+
+// account is what the stream's reports count under, "" for a client with a certificate: a
+// whole fleet often has one.
+func (st *stream) account() string {
+	if st.window.Identified {
+		return ""
+	}
+	return st.window.Account
+}
+
+// overflow notes that a report was ignored for the memory that those before it take.
+func (st *stream) overflow(now time.Time) {
+	s := st.server
+	s.metrics.overflow.Inc()
+	if skipped, ok := s.limit.Allow(now); ok {
+		s.log.Warn("ignored a load report: those of its address, or of all clients, take too much memory until the next tick; "+
+			"raise xds.admission.report_megabytes", "node", st.node.ID, "locality", st.node.Locality.String(), "peer", st.peer,
+			"skipped_lines", skipped)
+	}
 }
 
 // refuse takes note of an entry that was left out.
@@ -187,6 +227,13 @@ func (r *bufferPool) turn() []*buffer {
 	r.spare, r.lent = r.lent, nil
 	clear(next)
 	return next[:0]
+}
+
+// forget lets go of what is ready for use, where the reports themselves take much memory.
+func (r *bufferPool) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spare = nil
 }
 
 // lend notes the buffers whose reports are collected.

@@ -63,7 +63,10 @@ type Options struct {
 	// run at most 4 in an interval count. What is too much is ignored, and the
 	// stream read slowly. 0 = 64, negative = reports come as often as they like.
 	ReportBurst int
-	FirstWait   time.Duration // how long a stream may say nothing before its first message
+	// ReportMemory bounds the memory of the reports that wait to be collected, in bytes; an
+	// address without certificate may use an eighth. What comes above that is ignored.
+	ReportMemory int
+	FirstWait    time.Duration // how long a stream may say nothing before its first message
 
 	Log        *slog.Logger          // default: nothing is logged
 	Registerer prometheus.Registerer // default: metrics are kept but not exported
@@ -78,6 +81,7 @@ type Server struct {
 	metrics *metrics
 	reader  reader.ReportReader
 	buffers bufferPool
+	budget  reportBudget
 
 	decodings decodings
 	joining   chan struct{} // holds a token for each message that was joined and is read
@@ -109,6 +113,9 @@ func New(opts Options) *Server {
 	if opts.FirstWait <= 0 {
 		opts.FirstWait = DefaultFirstWait
 	}
+	if opts.ReportMemory <= 0 {
+		opts.ReportMemory = DefaultReportMemory
+	}
 	switch {
 	case opts.ReportBurst == 0:
 		opts.ReportBurst = defaultBurst
@@ -119,6 +126,7 @@ func New(opts Options) *Server {
 		opts:    opts,
 		log:     opts.Log,
 		metrics: newMetrics(opts.Registerer),
+		budget:  reportBudget{most: opts.ReportMemory},
 		joining: make(chan struct{}, joinedAtOnce),
 		stopped: make(chan struct{}),
 	}
@@ -183,6 +191,10 @@ func (s *Server) settings() *settings {
 func (s *Server) Collect(time.Time) []load.StreamWindow {
 	s.Refresh()
 	bufs := s.buffers.turn()
+	if _, fullest := s.budget.use(); 2*fullest > s.budget.most/accountReports {
+		s.buffers.forget()
+	}
+	s.budget.collected() // first: what comes meanwhile counts for the next collection
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := slices.Grow(s.handed[:0], len(s.streams)+len(s.ended))
@@ -239,6 +251,13 @@ func (s *Server) Streams() (open, most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.streams), s.opts.MaxStreams
+}
+
+// ReportMemory returns what the reports take that wait to be collected, or that were collected
+// last if that is more, and how much that may be, in bytes; and the same of the address without certificate that uses most.
+func (s *Server) ReportMemory() (used, most, fullest, mostOfOne int64) {
+	all, of := s.budget.use()
+	return int64(all), int64(s.budget.most), int64(of), int64(s.budget.most / accountReports)
 }
 
 // streamName is the one method of load reporting, in every form.

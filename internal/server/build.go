@@ -154,7 +154,8 @@ func (s *Server) buildServices() {
 		Interval:          s.interval,
 		Services:          func() []string { return serviceNames(s.registry) }, EndpointGranularity: s.fixed.XDS.EndpointLoad, MaxStreams: s.fixed.XDS.MaxStreams,
 		Admit: s.gate.Admits(identity.RoleClient), MayReport: reporters.may, Place: s.providers.place, Account: listen.ReportingAccount,
-		Log: s.log, Registerer: s.metrics,
+		ReportMemory: s.fixed.XDS.Limits().ReportMegabytes << 20,
+		Log:          s.log, Registerer: s.metrics,
 	})
 	checkers := hds.New(hds.Options{
 		Interval: s.interval,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/listen"
+	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -21,6 +22,7 @@ const (
 type pressure struct {
 	gate *listen.Gate
 	xds  *xds.Server
+	lrs  *lrs.Server
 	tell func(on bool) // Options.Pressure; nil = nobody is told
 }
 
@@ -50,16 +52,18 @@ func (p *pressure) follow(ctx context.Context) {
 	}
 }
 
-// used returns the largest part that is used of a budget: of the memory for messages,
-// of that for the names of one address without certificate, and of that for clients that poll.
+// used returns the largest part that is used of a budget: of the memory for messages, and of
+// those for names of one address without certificate, and for clients that poll and load reports, of
+// one and of all.
 func (p *pressure) used() (part float64) {
-	messages := func() (used, most int64) {
-		use := p.gate.Use()
-		return use.Messages, use.MostMessages
-	}
-	for _, budget := range []func() (used, most int64){messages, p.xds.AccountMemory, p.xds.PollMemory} {
-		used, most := budget()
-		part = max(part, float64(used)/float64(max(1, most)))
+	of := func(used, most int64) { part = max(part, float64(used)/float64(max(1, most))) }
+	use := p.gate.Use()
+	of(use.Messages, use.MostMessages)
+	of(p.xds.AccountMemory())
+	for _, memory := range []func() (used, most, fullest, mostOfOne int64){p.xds.PollMemory, p.lrs.ReportMemory} {
+		used, most, fullest, mostOfOne := memory()
+		of(used, most)
+		of(fullest, mostOfOne)
 	}
 	return part
 }

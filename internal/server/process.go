@@ -199,6 +199,10 @@ func (p *process) budgetTroubles() []admin.Attention {
 	const mebi = 1 << 20
 	used, names := p.services.xds.NameMemory()
 	note(used/mebi, names/mebi, "the names that clients subscribe to take %d of %d MiB: raise xds.admission.name_megabytes")
+	used, reports, ofOne, mostOfOne := p.services.lrs.ReportMemory()
+	note(used/mebi, reports/mebi, "load reports until the next tick take %d of %d MiB: raise xds.admission.report_megabytes")
+	note(ofOne/mebi, mostOfOne/mebi, "load reports of one address without certificate take %d of %d MiB until the next tick: "+
+		"raise xds.admission.report_megabytes, or give its clients certificates")
 	note(use.Messages/mebi, use.MostMessages/mebi,
 		"messages of clients that nobody has taken yet hold %d of %d MiB; above that the connections which hold most are closed")
 	for _, peer := range use.Peers {

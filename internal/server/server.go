@@ -130,7 +130,7 @@ func (s *Server) Run(ctx context.Context) error {
 		during(func(ctx context.Context) { s.sampler.run(ctx, s.loop.Current) })
 	}
 	during(s.recordings.roll)
-	during((&pressure{gate: s.gate, xds: s.services.xds, tell: s.opts.Pressure}).follow)
+	during((&pressure{gate: s.gate, xds: s.services.xds, lrs: s.services.lrs, tell: s.opts.Pressure}).follow)
 	s.providers.follow(ctx, g.Go)
 	g.Go(func() error {
 		defer gone()

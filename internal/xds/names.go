@@ -53,6 +53,12 @@ func sumNames(rest []byte) (sum nameSum, after []byte) {
 	}
 }
 
+// add adds a name as sumNames does.
+func (s *nameSum) add(name string) {
+	s.count++
+	s.hash += maphash.String(nameSeed, name)
+}
+
 // nameLists keeps the lists that streams hold.
 type nameLists struct {
 	budget *nameBudget
@@ -66,36 +72,59 @@ type nameLists struct {
 func (l *nameLists) take(names []string, a *nameAccount, may growth) (*nameList, error) {
 	sorted := slices.Clone(names)
 	slices.Sort(sorted)
-	key := resource.AppendNames(nil, slices.Compact(sorted))
+	sorted = slices.Compact(sorted)
+	key := resource.EncodeNames(sorted)
+	if list := l.share(key); list != nil {
+		return list, nil
+	}
+	if may != nil {
+		if err := may(); err != nil {
+			return nil, err
+		}
+	}
+	made := newNameList(names, sorted, key)
+	made.account = a
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list := l.byKey[string(key)]
-	if list == nil {
-		if may != nil {
-			if err := may(); err != nil {
-				return nil, err
-			}
-		}
-		list = newNameList(names, string(key))
-		if l.byKey == nil {
-			l.byKey = map[string]*nameList{}
-		}
-		l.byKey[list.key] = list
-		list.account = a
-		l.budget.add(a, list.size())
+	if list := l.byKey[key]; list != nil { // made meanwhile
+		list.holders++
+		return list, nil
 	}
-	list.holders++
-	return list, nil
+	if l.byKey == nil {
+		l.byKey = map[string]*nameList{}
+	}
+	made.holders = 1
+	l.byKey[key] = made
+	l.budget.add(a, made.size())
+	return made, nil
 }
 
-func newNameList(names []string, key string) *nameList {
-	raw := resource.AppendNames(nil, names)
-	out := &nameList{raw: string(raw), key: key}
-	out.listed, _ = sumNames(raw)
-	if out.raw == key { // once is enough
-		out.raw = key
+// share returns the list of a key if there is one, to be given back with release.
+func (l *nameLists) share(key string) *nameList {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := l.byKey[key]
+	if list != nil {
+		list.holders++
 	}
-	out.names = slices.Clip(resource.SplitNames(key))
+	return list
+}
+
+// newNameList makes the list of names; sorted are these without repetitions, and become
+// parts of key.
+func newNameList(names, sorted []string, key string) *nameList {
+	out := &nameList{raw: key, key: key}
+	if !slices.Equal(names, sorted) { // else once is enough
+		out.raw = resource.EncodeNames(names)
+	}
+	for _, n := range names {
+		out.listed.add(n)
+	}
+	out.names = sorted
+	if cap(sorted) > len(sorted)+len(sorted)/4 { // most were repetitions
+		out.names = slices.Clone(sorted)
+	}
+	resource.NamesWithin(key, out.names)
 	out.xdstp = slices.ContainsFunc(out.names, resource.IsXDSTP)
 	return out
 }

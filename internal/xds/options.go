@@ -41,9 +41,9 @@ type Options struct {
 	HoldRemovals bool
 
 	// Account says under what a client counts, by the context of its stream or
-	// request: no account holds more than half of what all that poll may have, or
-	// more than an eighth of the memory for names that streams subscribe to. "" =
-	// it is not counted under any. Default: nobody is.
+	// request: no account holds more than half of what all that poll may have, a
+	// quarter of the memory for them, or an eighth of the memory for names that streams
+	// subscribe to. "" = it is not counted under any. Default: nobody is.
 	Account func(context.Context) string
 
 	// Is2017 tells which of the clients that call the methods of v2 mean their

@@ -199,12 +199,13 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	if err != nil {
 		host = peer
 	}
-	names, err := s.lists.take(r.Names, nil, nil) // polls have a budget of their own
+	account := s.accountOf(ctx)
+	names, err := s.lists.take(r.Names, nil, func() error { return s.roomForList(r.Names, account) }) // polls have a budget of their own
 	if err != nil {
 		return nil, r, err
 	}
 	key := pollKey{id: node.ID, cluster: node.Cluster, host: host, url: r.TypeURL, locality: node.Locality, as: as, names: names}
-	p, err := s.enter(ctx, key, node)
+	p, err := s.enter(key, node, account)
 	if err != nil {
 		s.lists.release(names)
 		return p, r, err
@@ -225,7 +226,7 @@ func (s *Server) answered(p *poller) bool {
 }
 
 // enter finds or makes the poller of a key, whose list of names it takes over.
-func (s *Server) enter(ctx context.Context, key pollKey, node rpc.Node) (*poller, error) {
+func (s *Server) enter(key pollKey, node rpc.Node, account string) (*poller, error) {
 	now := time.Now()
 	if p := s.polled(key, now); p != nil {
 		s.lists.release(key.names) // it holds the list already
@@ -242,7 +243,6 @@ func (s *Server) enter(ctx context.Context, key pollKey, node rpc.Node) (*poller
 		s.lists.release(key.names)
 		return other, nil
 	}
-	account := s.accountOf(ctx)
 	if err := s.room(z, key, account); err != nil {
 		s.mu.Unlock()
 		s.leave(z)
@@ -284,6 +284,14 @@ func (s *Server) room(z *localityGroup, key pollKey, account string) error {
 		return fmt.Errorf("%w clients that poll: %d are known", errFull, n)
 	}
 	return s.polls.take(z, key, account, &s.options)
+}
+
+// roomForList reports whether there is room for a client that polls for names for which
+// nobody has polled so far, before a list of them is made.
+func (s *Server) roomForList(names []string, account string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.polls.remember(len(names)*(sentCost+nameCost), account, &s.options)
 }
 
 func (s *Server) polled(key pollKey, now time.Time) *poller {

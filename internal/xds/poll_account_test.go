@@ -24,8 +24,11 @@ func byAddress(o *xds.Options) {
 }
 
 // pollFrom polls for a from an address.
-func (w *world) pollFrom(address, id, zone string) int {
-	body := strings.Replace(pollBody("", id, "a"), `"zone":"b"`, `"zone":"`+zone+`"`, 1)
+func (w *world) pollFrom(address, id, zone string) int { return w.pollNames(address, id, zone, "a") }
+
+// pollNames polls for names from an address.
+func (w *world) pollNames(address, id, zone string, names ...string) int {
+	body := strings.Replace(pollBody("", id, names...), `"zone":"b"`, `"zone":"`+zone+`"`, 1)
 	ctx := context.WithValue(w.t.Context(), addressKey{}, address)
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v3/discovery:endpoints", strings.NewReader(body))
 	r.RemoteAddr = address + ":1000"
@@ -72,6 +75,63 @@ func TestOneAddressCannotTakeAllPolls(t *testing.T) {
 			}, byAddress, set)
 		})
 	}
+}
+
+// TestOneAddressCannotTakeAllMemoryOfPolls asserts that the clients of one address get a
+// quarter of the memory for names that clients poll for, again when they are forgotten, and
+// that a list which clients of two addresses share counts once.
+func TestOneAddressCannotTakeAllMemoryOfPolls(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		fill := func(address string, round int) (taken int) {
+			for i := range 20 {
+				names := make([]string, 100)
+				for j := range names {
+					names[j] = fmt.Sprintf("none-%s-%d-%d-%d", address, round, i, j)
+				}
+				switch got := w.pollNames(address, fmt.Sprint("n", i), "b", names...); got {
+				case http.StatusOK:
+					taken++
+				case http.StatusTooManyRequests:
+				default:
+					t.Fatal(got)
+				}
+			}
+			return taken
+		}
+		const each = 8 // of 120 KB, in 1 MiB
+		for _, address := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+			if taken := fill(address, 1); taken != each {
+				t.Errorf("%s took %d of 20, want %d", address, taken, each)
+			}
+		}
+		if got := w.pollNames("10.0.0.1", "n0", "b", "a"); got != http.StatusOK {
+			t.Errorf("a small one of the first address: %d", got)
+		}
+		<-time.After(6 * time.Minute)
+		if taken := fill("10.0.0.1", 2); taken != each {
+			t.Errorf("later the first took %d of 20, want %d", taken, each)
+		}
+		shared := make([]string, 100)
+		for j := range shared {
+			shared[j] = fmt.Sprint("shared-", j)
+		}
+		before, _, _, _ := w.server.PollMemory()
+		for i := range 4 {
+			if got := w.pollNames(fmt.Sprint("10.0.1.", i), "n", "b", shared...); got != http.StatusOK {
+				t.Errorf("client %d of a list that several share: %d", i, got)
+			}
+		}
+		if after, _, _, _ := w.server.PollMemory(); after-before > 180_000 {
+			t.Errorf("4 clients with one list of 100 names take %d bytes", after-before)
+		}
+		<-time.After(6 * time.Minute)
+		w.pollNames("10.0.2.1", "n", "b", "a") // which looks for who is gone
+		<-time.After(time.Minute)
+		if used, _, fullest, _ := w.server.PollMemory(); used > 4096 || fullest > used {
+			t.Errorf("%d bytes are in use when all but one are forgotten, %d of one address", used, fullest)
+		}
+	}, byAddress, func(o *xds.Options) { o.PollMemory = 4 << 20 })
 }
 
 // TestWhoAsksOnceHoldsNobodyUp: whether clients have what is published is judged

@@ -9,12 +9,14 @@ const (
 	pollerCost = 1024 // of a client
 	sentCost   = 128  // of a name, for each client: what it was told
 	nameCost   = 1024 // of a name, for each locality and form: that somebody wants it, and what there is
+
+	accountPolls = 4 // the part of the memory for clients that poll which one account may use
 )
 
 // pollBudget counts what clients that poll cost. Guarded by Server.mu.
 type pollBudget struct {
 	used   int
-	lists  map[polledList]int     // how many clients hold it
+	lists  map[polledList]*polledHolders
 	groups map[*localityGroup]int // how many clients are there
 
 	accounts map[string]*polledAccount
@@ -23,6 +25,7 @@ type pollBudget struct {
 // polledAccount is what the clients have that count under one account.
 type polledAccount struct {
 	clients int
+	used    int
 	groups  map[*localityGroup]int
 }
 
@@ -32,17 +35,25 @@ type polledList struct {
 	key   pollKey // without what tells clients apart
 }
 
+// polledHolders are the clients that share a list: how many, and the account of the first,
+// which the list counts for.
+type polledHolders struct {
+	clients int
+	account string
+}
+
 func listOf(z *localityGroup, key pollKey) polledList {
 	return polledList{z, pollKey{url: key.url, as: key.as, names: key.names}}
 }
 
 // take counts a client, unless it is beyond a bound: that of memory, or half of
 // the localities, so that the others remain for clients with streams. One account
-// gets half of each: it leaves nothing open that would have to be paid for.
+// gets half of each, and a quarter of the memory: it leaves nothing open that would have
+// to be paid for.
 func (b *pollBudget) take(z *localityGroup, key pollKey, account string, o *Options) error {
-	list, cost := listOf(z, key), ownCost(key)
-	if b.lists[list] == 0 {
-		cost += sharedCost(key)
+	list, own, shared := listOf(z, key), ownCost(key), 0
+	if b.lists[list] == nil {
+		shared = sharedCost(key)
 	}
 	most, have := (o.MaxLocalities+1)/2, b.accounts[account]
 	switch {
@@ -50,13 +61,14 @@ func (b *pollBudget) take(z *localityGroup, key pollKey, account string, o *Opti
 		return fmt.Errorf("%w clients that poll from one address: %d are known", errFull, have.clients)
 	case have != nil && have.groups[z] == 0 && len(have.groups) >= (most+1)/2:
 		return fmt.Errorf("%w localities of clients that poll from one address: %d are served", errFull, len(have.groups))
-	case b.used+cost > o.PollMemory:
-		return fmt.Errorf("%w names that clients poll for: they take %d bytes", errFull, b.used)
 	case b.groups[z] == 0 && len(b.groups) >= most:
 		return fmt.Errorf("%w localities of clients that poll: %d are served", errFull, len(b.groups))
 	}
+	if err := b.remember(own+shared, account, o); err != nil {
+		return err
+	}
 	if b.lists == nil {
-		b.lists, b.groups, b.accounts = map[polledList]int{}, map[*localityGroup]int{}, map[string]*polledAccount{}
+		b.lists, b.groups, b.accounts = map[polledList]*polledHolders{}, map[*localityGroup]int{}, map[string]*polledAccount{}
 	}
 	if account != "" {
 		if have == nil {
@@ -66,14 +78,53 @@ func (b *pollBudget) take(z *localityGroup, key pollKey, account string, o *Opti
 		have.clients++
 		have.groups[z]++
 	}
-	b.used += cost
-	b.lists[list]++
+	if b.lists[list] == nil {
+		b.lists[list] = &polledHolders{account: account}
+	}
+	b.lists[list].clients++
+	b.add(own+shared, account)
 	b.groups[z]++
 	return nil
 }
 
+// remember reports whether there is memory for so many bytes more.
+func (b *pollBudget) remember(bytes int, account string, o *Options) error {
+	if have := b.accounts[account]; have != nil && have.used+bytes > o.PollMemory/accountPolls {
+		return fmt.Errorf("%w names that clients poll for from one address: they take %d bytes", errFull, have.used)
+	}
+	if b.used+bytes > o.PollMemory {
+		return fmt.Errorf("%w names that clients poll for: they take %d bytes", errFull, b.used)
+	}
+	return nil
+}
+
+// add counts bytes for an account; below 0 = they are given back. What others still share
+// when the last client of an account is forgotten no longer counts for it.
+func (b *pollBudget) add(bytes int, account string) {
+	b.used += bytes
+	if have := b.accounts[account]; have != nil {
+		have.used += bytes
+	}
+}
+
+// fullest returns the most that one account uses.
+func (b *pollBudget) fullest() (used int) {
+	for _, a := range b.accounts {
+		used = max(used, a.used)
+	}
+	return used
+}
+
 // release takes back what take has counted.
 func (b *pollBudget) release(z *localityGroup, key pollKey, account string) {
+	b.add(-ownCost(key), account)
+	list := listOf(z, key)
+	if holders := b.lists[list]; holders != nil {
+		if holders.clients--; holders.clients == 0 {
+			delete(b.lists, list)
+			b.add(-sharedCost(key), holders.account)
+		}
+	}
 	if have := b.accounts[account]; have != nil {
 		if have.groups[z]--; have.groups[z] == 0 {
 			delete(have.groups, z)
@@ -81,12 +132,6 @@ func (b *pollBudget) release(z *localityGroup, key pollKey, account string) {
 		if have.clients--; have.clients == 0 {
 			delete(b.accounts, account)
 		}
-	}
-	list := listOf(z, key)
-	b.used -= ownCost(key)
-	if b.lists[list]--; b.lists[list] == 0 {
-		delete(b.lists, list)
-		b.used -= sharedCost(key)
 	}
 	if b.groups[z]--; b.groups[z] == 0 {
 		delete(b.groups, z)

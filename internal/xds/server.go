@@ -251,11 +251,11 @@ func (s *Server) AccountMemory() (used, most int64) {
 }
 
 // PollMemory returns what clients that poll make the server remember, and how much that may
-// be, in bytes, estimated.
-func (s *Server) PollMemory() (used, most int64) {
+// be, in bytes, estimated; and the same of the account that uses most.
+func (s *Server) PollMemory() (used, most, fullest, mostOfOne int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return int64(s.polls.used), int64(s.options.PollMemory)
+	return int64(s.polls.used), int64(s.options.PollMemory), int64(s.polls.fullest()), int64(s.options.PollMemory / accountPolls)
 }
 
 // accountOf says under which account a stream or poll counts; "" = none.

@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/isobar-xds/isobar/internal/load"
@@ -12,6 +13,7 @@ type ReportBuffer struct {
 	services   []load.ServiceReport
 	localities slab[load.LocalityReport]
 	detailed   *detailBuffer // nil until a report has details
+	beside     int           // bytes of what the report holds outside of it
 	idle       int           // reports in a row that needed little of it
 }
 
@@ -27,9 +29,32 @@ const (
 	// large reports would leave large buffers to everybody.
 	maxIdle = 2
 	// maxServices is for how many clusters a buffer has memory before it is known
-	// that they are of services that there are.
-	maxServices = 1024
+	// that they are of services that there are: thousands of clients may report on
+	// names that nobody knows.
+	maxServices = 16
 )
+
+// Bytes of the parts of a report.
+var (
+	serviceBytes  = sizeOf[load.ServiceReport]()
+	localityBytes = sizeOf[load.LocalityReport]()
+	detailBytes   = sizeOf[load.LocalityDetails]()
+	endpointBytes = sizeOf[load.EndpointReport]()
+	metricBytes   = sizeOf[load.MetricSum]()
+	dropBytes     = sizeOf[load.DropCount]()
+)
+
+func sizeOf[T any]() int { return int(reflect.TypeFor[T]().Size()) }
+
+// Bytes returns how much memory the report takes that the buffer holds. What a larger report
+// left there does not count: it is let go soon, and the client did not ask for it.
+func (r *ReportBuffer) Bytes() int {
+	n := r.beside + min(cap(r.services), 2*len(r.services))*serviceBytes + r.localities.taken()*localityBytes
+	if d := r.detailed; d != nil {
+		n += d.details.taken()*detailBytes + d.endpoints.taken()*endpointBytes
+	}
+	return n
+}
 
 // begin makes the buffer ready for another report, of so many clusters.
 func (r *ReportBuffer) begin(clusters int) {
@@ -51,6 +76,7 @@ func (r *ReportBuffer) begin(clusters int) {
 		d.endpoints.begin()
 	}
 	r.localities.begin()
+	r.beside = 0
 }
 
 // roomy tells whether any of it is much more than the report needed.
@@ -79,15 +105,19 @@ type slab[T any] struct {
 	room []T // stays for the next report
 	free []T // what is left of it, or of the piece behind it
 	used int // by this report
+	held int // parts that there is memory for, that of this report included
 	want int // used by the report before, or expected of this one
 }
 
 func (s *slab[T]) begin() {
-	s.free, s.used, s.want = s.room, 0, s.used
+	s.free, s.used, s.held, s.want = s.room, 0, len(s.room), s.used
 }
 
 // clear forgets what the report put there.
 func (s *slab[T]) clear() { clear(s.room[:min(len(s.room), s.used)]) }
+
+// taken tells for how many parts the report takes memory, what it may yet need included.
+func (s *slab[T]) taken() int { return min(s.held, 2*s.used) }
 
 // roomy tells whether there is much more than the report needed.
 func (s *slab[T]) roomy() bool { return muchMore(len(s.room), s.used) }
@@ -99,6 +129,7 @@ func (s *slab[T]) expect(n int) { s.want = max(s.want, n) }
 func (s *slab[T]) take(n int) []T {
 	if len(s.free) < n {
 		s.free = make([]T, max(n, min(maxSlab, max(s.want, s.used))))
+		s.held += len(s.free)
 		if len(s.free) > len(s.room) && len(s.free) <= maxSlab {
 			s.room = s.free
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -132,6 +133,53 @@ func TestReportsInUsedRoomsCostNoMemory(t *testing.T) {
 		// A collection of garbage may take the reader's own memory meanwhile.
 		if got := testing.AllocsPerRun(100, read); got > 1 {
 			t.Errorf("%d endpoints in each locality: %v allocations a report", endpoints, got)
+		}
+	}
+}
+
+// TestBytesOfBuffers asserts that a buffer says what its report takes, whatever it holds, and that
+// clusters that are no services take little.
+func TestBytesOfBuffers(t *testing.T) {
+	unknown := &loadstatsv3.LoadStatsRequest{}
+	for i := range 19_000 {
+		unknown.ClusterStats = append(unknown.ClusterStats, &endpointv3.ClusterStats{ClusterName: fmt.Sprint("x-", i)})
+	}
+	detailed, known := largeReport(t, 10, 300)
+	one, _ := largeReport(t, 1, 0)
+	strangers, err := proto.Marshal(unknown)
+	if err != nil {
+		t.Fatal(err)
+	}
+	many, _ := largeReport(t, 2000, 0)
+	for name, test := range map[string]struct {
+		data []byte
+		most int // KiB, 0 = any
+	}{
+		"one": {one, 6}, "clusters": {many, 0}, "localities": {wideReport(t, 10, 1000), 0}, "endpoints": {detailed, 0},
+		"unknown": {strangers, 4}, "one and unknown": {slices.Concat(one, strangers), 8},
+	} {
+		var reports reader.ReportReader
+		buffers := make([]reader.ReportBuffer, 50)
+		read := func(into *reader.ReportBuffer) {
+			o := &reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: into}
+			if _, _, err := reports.Read(test.data, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read(&reader.ReportBuffer{}) // what the reader remembers
+		before, told := inUse(), 0
+		for i := range buffers {
+			read(&buffers[i])
+			told += buffers[i].Bytes()
+		}
+		took := inUse() - before
+		runtime.KeepAlive(buffers)
+		const little = 4 << 10 // of a buffer that is hardly used
+		if told < took/2-len(buffers)*little || told > took*5/4+len(buffers)*little {
+			t.Errorf("%s: buffers take %d KiB and say %d", name, took>>10, told>>10)
+		}
+		if each := took / len(buffers) >> 10; test.most > 0 && each > test.most {
+			t.Errorf("%s: a report takes %d KiB, want at most %d", name, each, test.most)
 		}
 	}
 }

@@ -64,7 +64,10 @@ func (r *clusterReader) report(encoded []byte) ([]load.ServiceReport, error) {
 			continue
 		}
 		n := len(services)
-		services = slices.Grow(services, 1)[:n+1]
+		if n == cap(services) {
+			services = slices.Grow(services, max(1, min(n, r.left)))
+		}
+		services = services[:n+1]
 		if !r.cluster(value, &services[n]) {
 			services = services[:n]
 			if r.service != "" {
@@ -146,7 +149,7 @@ func (r *clusterReader) afford(parts int) bool {
 func (r *clusterReader) take(n int) []load.LocalityReport {
 	s := &r.room.localities
 	if s.used == 0 {
-		s.expect(n * r.left)
+		s.expect(n * min(r.left, maxServices/2))
 	}
 	return s.take(n)
 }
@@ -230,6 +233,7 @@ func (r *clusterReader) drops(encoded []byte, h *clusterHead) (uint64, []load.Dr
 	}
 	var sum uint64
 	by := make([]load.DropCount, 0, h.categories)
+	r.room.beside += h.categories * dropBytes
 	for c := (rpc.Cursor{Rest: encoded}); c.Next(); {
 		if c.Key != clusterDroppedBy<<rpc.KeyShift|bytesKind {
 			c.Skip()

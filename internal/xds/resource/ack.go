@@ -1,6 +1,8 @@
 package resource
 
 import (
+	"encoding/binary"
+	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -58,32 +60,27 @@ func field(message []byte, number protowire.Number) (value, rest []byte, ok bool
 // none at its beginning.
 func CutName(rest []byte) (name, after []byte, ok bool) { return field(rest, requestNames) }
 
-// AppendNames appends names as a state-of-the-world request encodes them.
-func AppendNames(b []byte, names []string) []byte {
+// EncodeNames returns names as a state-of-the-world request encodes them.
+func EncodeNames(names []string) string {
 	size := 0
 	for _, n := range names {
 		size += protowire.SizeTag(requestNames) + protowire.SizeBytes(len(n))
 	}
-	if b == nil {
-		b = make([]byte, 0, size)
-	}
+	var b strings.Builder
+	b.Grow(size)
+	var head [2 * binary.MaxVarintLen64]byte
 	for _, n := range names {
-		b = appendString(b, requestNames, n)
+		_, _ = b.Write(protowire.AppendVarint(protowire.AppendTag(head[:0], requestNames, protowire.BytesType), uint64(len(n))))
+		_, _ = b.WriteString(n)
 	}
-	return b
+	return b.String()
 }
 
-// SplitNames is the inverse of AppendNames. The names are parts of encoded.
-func SplitNames(encoded string) []string {
-	rest := []byte(encoded)
-	var out []string
-	for {
-		name, after, ok := field(rest, requestNames)
-		if !ok {
-			return out
-		}
-		end := len(encoded) - len(after)
-		out = append(out, encoded[end-len(name):end])
-		rest = after
+// NamesWithin replaces names by the parts of what [EncodeNames] made of them.
+func NamesWithin(encoded string, names []string) {
+	at := 0
+	for i, n := range names {
+		at += protowire.SizeTag(requestNames) + protowire.SizeBytes(len(n))
+		names[i] = encoded[at-len(n) : at]
 	}
 }

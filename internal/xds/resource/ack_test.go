@@ -25,7 +25,7 @@ func marshalled(t interface{ Fatal(args ...any) }, m proto.Message) []byte {
 // knows them does.
 func readAck(request []byte, names []string) (url, nonce []byte, ok bool) {
 	_, rest, ok := resource.AckHead(request)
-	raw := resource.AppendNames(nil, names)
+	raw := []byte(resource.EncodeNames(names))
 	if !ok || !bytes.HasPrefix(rest, raw) {
 		return nil, nil, false
 	}
@@ -72,13 +72,13 @@ func TestAcks(t *testing.T) {
 	}
 }
 
-func TestNamesSplitAsTheyWereAppended(t *testing.T) {
+func TestNamesAreWithinWhatWasEncoded(t *testing.T) {
 	for _, names := range [][]string{nil, {"a"}, {"b", "a", "b", "*"}, {"ü", string(bytes.Repeat([]byte("x"), 300))}} {
-		raw := resource.AppendNames(nil, names)
-		if got := resource.SplitNames(string(raw)); !slices.Equal(got, names) {
-			t.Errorf("%q became %q", names, got)
+		raw, within := resource.EncodeNames(names), slices.Clone(names)
+		if resource.NamesWithin(raw, within); !slices.Equal(within, names) {
+			t.Errorf("%q became %q", names, within)
 		}
-		if want := marshalled(t, &discoveryv3.DiscoveryRequest{ResourceNames: names}); !bytes.Equal(raw, want) {
+		if want := string(marshalled(t, &discoveryv3.DiscoveryRequest{ResourceNames: names})); raw != want {
 			t.Errorf("%q is encoded as %x, want %x", names, raw, want)
 		}
 	}
