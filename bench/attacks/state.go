@@ -68,14 +68,7 @@ func stateAttacks() []attack {
 			return statsOf(1, 20_000, func(int) string { return "checkout" })
 		})},
 		{name: "reports-metrics", what: "100 load report streams with 50,000 metrics each", do: reporting(func(int) []*endpointv3.ClusterStats {
-			stats := statsOf(1, 1, func(int) string { return "checkout" })
-			l := stats[0].GetUpstreamLocalityStats()[0]
-			for j := range 50_000 {
-				l.LoadMetricStats = append(l.LoadMetricStats, &endpointv3.EndpointLoadMetricStats{
-					MetricName: fmt.Sprint("metric-", j), NumRequestsFinishedWithMetric: 1, TotalMetricValue: 1,
-				})
-			}
-			return stats
+			return withMetrics(statsOf(1, 1, func(int) string { return "checkout" }), 50_000)
 		})},
 		{name: "checkers", what: "500 checkers that can do 100,000 things each", do: func(c *rawclient.Attacker) error {
 			return some(c, 500, checkMethod, func(i int) []byte {
@@ -145,6 +138,19 @@ func statsOf(services, localities int, name func(int) string) []*endpointv3.Clus
 		}
 	}
 	return out
+}
+
+// withMetrics adds so many metrics to the first locality of each.
+func withMetrics(stats []*endpointv3.ClusterStats, n int) []*endpointv3.ClusterStats {
+	for _, s := range stats {
+		l := s.GetUpstreamLocalityStats()[0]
+		for j := range n {
+			l.LoadMetricStats = append(l.LoadMetricStats, &endpointv3.EndpointLoadMetricStats{
+				MetricName: fmt.Sprint("metric-", j), NumRequestsFinishedWithMetric: 1, TotalMetricValue: 1,
+			})
+		}
+	}
+	return stats
 }
 
 // described is a node with much metadata.

@@ -27,6 +27,13 @@ func variantAttacks() []attack {
 				return c.Message(c.Open(reportMethod, [2]string{"grpc-encoding", "gzip"}), m)
 			})
 		}},
+		{name: "reports-known", what: "1,000 load report streams, each of one service 20,000 times, compressed", do: reportingGzip(func() []*endpointv3.ClusterStats {
+			return statsOf(20_000, 1, func(int) string { return "checkout" })
+		})},
+		{name: "reports-many-metrics", what: "1,000 load report streams with 50,000 metrics each, compressed", do: reportingGzip(func() []*endpointv3.ClusterStats {
+			return withMetrics(statsOf(1, 1, func(int) string { return "checkout" }), 50_000)
+		})},
+		{name: "rejections", what: "100 streams that reject with 3 MB of reasons, again and again", do: rejecting},
 		{name: "names-change", what: "100 streams that ask for other 20,000 names in each of 10 requests", do: func(c *rawclient.Attacker) error {
 			for i := range 100 {
 				var all []byte
@@ -97,6 +104,36 @@ func variantAttacks() []attack {
 			return nil
 		}},
 	}
+}
+
+// reportingGzip opens all streams with a load report each, compressed.
+func reportingGzip(stats func() []*endpointv3.ClusterStats) func(c *rawclient.Attacker) error {
+	return func(c *rawclient.Attacker) error {
+		m := rawclient.Framed(compressed(encoded(&loadstatsv3.LoadStatsRequest{Node: node(), ClusterStats: stats()})), true)
+		return every(c, func() error {
+			return c.Message(c.Open(reportMethod, [2]string{"grpc-encoding", "gzip"}), m)
+		})
+	}
+}
+
+// rejecting opens 100 streams whose every request rejects with much to say of it, and goes on
+// as long as the server reads.
+func rejecting(c *rawclient.Attacker) error {
+	ask := encoded(&discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: endpointsURL, ResourceNames: []string{"checkout"}})
+	reason := append([]byte{2<<3 | 2}, field(bytes.Repeat([]byte("x"), large))...)
+	m := rawclient.Framed(append(append(ask, 6<<3|2), field(reason)...), false)
+	ids := make([]uint32, 100)
+	for i := range ids {
+		ids[i] = c.Open(adsMethod)
+	}
+	return again(func() error {
+		for _, id := range ids {
+			if err := c.Message(id, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // endpointReport is a report of a checker on 50,000 endpoints, framed.
