@@ -25,5 +25,5 @@ func ParseCapacityTrust(s string) (CapacityTrust, error) {
 			return t, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %q is no capacity_trust, want declared or observed", ErrInvalid, s)
+	return "", fmt.Errorf("%w: capacity_trust %q: want declared or observed", ErrInvalid, s)
 }

@@ -50,7 +50,7 @@ func TestBadMetadata(t *testing.T) {
 		``:                                   "unexpected end",
 		`[]`:                                 "want an object of objects",
 		`{"envoy.lb": "canary"}`:             "want an object of objects",
-		`{"envoy.lb": null}`:                 `nothing for filter "envoy.lb"`,
+		`{"envoy.lb": null}`:                 `filter "envoy.lb" has no value`,
 		`{"": {}}`:                           "a filter without a name",
 		`{"a": {}} {}`:                       "after top-level value",
 		"{\"a\": {\"\xff\": 1}}":             "not UTF-8",

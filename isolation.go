@@ -74,7 +74,7 @@ func ParseLocalityGlob(s string) (LocalityGlob, error) {
 	}
 	for _, part := range []string{l.Region, l.Zone, l.SubZone} {
 		if strings.ContainsAny(part, `?[]\`) {
-			return LocalityGlob{}, fmt.Errorf("%w %q: * is the only sign that stands for others", ErrBadGlob, s)
+			return LocalityGlob{}, fmt.Errorf("%w %q: only * is a wildcard", ErrBadGlob, s)
 		}
 	}
 	return LocalityGlob{parts: l}, nil

@@ -49,7 +49,7 @@ func NewMetadata(filters map[string]map[string]any) (Metadata, error) {
 		case name == "":
 			return "", fmt.Errorf("%w: a filter without a name", ErrBadMetadata)
 		case fields == nil:
-			return "", fmt.Errorf("%w: nothing for filter %.100q", ErrBadMetadata, name)
+			return "", fmt.Errorf("%w: filter %.100q has no value", ErrBadMetadata, name)
 		case depthOf(fields) > MaxMetadataDepth:
 			return "", fmt.Errorf("%w: nested deeper than %d levels for filter %.100q", ErrBadMetadata, MaxMetadataDepth, name)
 		}

@@ -26,7 +26,7 @@ type benchFlags struct {
 }
 
 // errBench says that the run went through, but that not every client was served.
-var errBench = errors.New("not every client was served as it should be")
+var errBench = errors.New("some clients were not served correctly")
 
 func benchCommand() *cobra.Command {
 	var flags benchFlags

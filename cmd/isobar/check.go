@@ -84,7 +84,7 @@ func registerConfig(cmd *cobra.Command, file *string, usage string) {
 func readConfigFile(file string, stdin io.Reader) ([]byte, error) {
 	data, err := readInput(file, stdin)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: give the configuration with -c FILE; examples/isobar.yaml is one to begin with", err)
+		return nil, fmt.Errorf("%w: give the configuration with -c FILE; examples/isobar.yaml is an example", err)
 	}
 	return data, err
 }

@@ -93,11 +93,11 @@ func lacks(c *config.Config) (out []error) {
 		}
 	}
 	if len(capacity) > 0 {
-		out = append(out, fmt.Errorf("%s without capacity in some locality (%s): there it is taken to be what comes, so nothing is kept from overload; "+
+		out = append(out, fmt.Errorf("%s without capacity in some locality (%s): Isobar takes capacity there to equal the load, and so can't prevent overload; "+
 			"give max_rate or orca: true, or leave out capacity_trust: declared", count(len(capacity), "service", "services"), someNames(capacity)))
 	}
 	if len(checks) > 0 {
-		out = append(out, fmt.Errorf("%s without health_checks (%s): endpoints that fail stay in traffic until clients or operators see to it; "+
+		out = append(out, fmt.Errorf("%s without health_checks (%s): endpoints that fail get traffic until clients eject them or an operator sets their health; "+
 			"add health_checks and run `isobar checker`", count(len(checks), "service", "services"), someNames(checks)))
 	}
 	return out

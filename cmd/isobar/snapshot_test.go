@@ -89,7 +89,7 @@ func TestSnapshots(t *testing.T) {
 	if err := os.WriteFile(file, []byte("services: []\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused("this is no snapshot", "snapshot", "restore", file)
+	refused("not a snapshot", "snapshot", "restore", file)
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-var errNothingSupposed = errors.New("nothing is supposed to happen: give --lose, --drain, --demand or --capacity")
+var errNothingSupposed = errors.New("no change is given: want --lose, --drain, --demand or --capacity")
 
 func whatifCommand() *cobra.Command {
 	var flags remoteFlags

@@ -80,7 +80,7 @@ func (s *loopAPI) postWhatIf(w http.ResponseWriter, r *http.Request) {
 	decoder.DisallowUnknownFields()
 	err := decoder.Decode(&what)
 	if err == nil && decoder.More() {
-		err = errors.New("something follows the object")
+		err = errors.New("more text follows the object")
 	}
 	if err != nil {
 		if errors.Is(err, io.EOF) {

@@ -45,11 +45,11 @@ func ReadSnapshot(data []byte) (Snapshot, error) {
 	}
 	switch err := decodeOne(data, &s); {
 	case errors.Is(err, io.EOF):
-		return s, errors.New("this is no snapshot: it is empty")
+		return s, errors.New("not a snapshot: it is empty")
 	case err != nil:
-		return s, fmt.Errorf("this is no snapshot: %w", err)
+		return s, fmt.Errorf("not a snapshot: %w", err)
 	case s.Format < 1:
-		return s, errors.New("this is no snapshot: it has no format")
+		return s, errors.New("not a snapshot: it has no format")
 	}
 	names := map[string]bool{}
 	for i := range s.Services {

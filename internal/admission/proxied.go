@@ -170,7 +170,7 @@ func readProxyHeader(c net.Conn) (net.Addr, error) {
 	}
 	data, err := proxyHeaderBytes(c)
 	if err != nil {
-		return nil, fmt.Errorf("no whole PROXY header: %w", err)
+		return nil, fmt.Errorf("incomplete PROXY header: %w", err)
 	}
 	h, err := proxyproto.Read(bufio.NewReader(bytes.NewReader(data)))
 	if err != nil {
@@ -184,7 +184,7 @@ func readProxyHeader(c net.Conn) (net.Addr, error) {
 	}
 	client, _, ok := h.TCPAddrs()
 	if !ok {
-		return nil, errors.New("the PROXY header tells no address of TCP")
+		return nil, errors.New("the PROXY header has no TCP address")
 	}
 	return client, nil
 }

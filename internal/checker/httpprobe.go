@@ -102,9 +102,9 @@ func (p *httpProber) judge(ctx context.Context, resp *http.Response) (Outcome, e
 	case !within(status, c.expected):
 		return Failed, fmt.Errorf("status %d", status)
 	case !c.payload.found(body):
-		return Failed, errors.New("the answer's body does not have what is expected")
+		return Failed, errors.New("the response body lacks the expected payload")
 	case c.service != nil && !c.service(resp.Header.Get(serviceHeader)):
-		return Failed, fmt.Errorf("the answer is of service %q", short(resp.Header.Get(serviceHeader)))
+		return Failed, fmt.Errorf("the response is from service %q", short(resp.Header.Get(serviceHeader)))
 	}
 	return Passed, nil
 }

@@ -41,6 +41,6 @@ func newMatcher(m *matcherv3.StringMatcher) (func(string) bool, error) {
 		}
 		return re.MatchString, nil
 	default:
-		return nil, errors.New("a string matcher without a pattern that is known here")
+		return nil, errors.New("string matcher: want exact, prefix, suffix, contains or safe_regex")
 	}
 }

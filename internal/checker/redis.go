@@ -21,7 +21,7 @@ type redisCheck struct {
 
 func newRedis(m *redisv3.Redis, l link) (func(Target) (Prober, error), error) {
 	if m.GetAwsIam() != nil {
-		return nil, errors.New("redis: aws_iam is not known here")
+		return nil, errors.New("redis: aws_iam is not supported")
 	}
 	if len(m.GetKey()) > mostPayload {
 		return nil, fmt.Errorf("redis: key: want at most %d bytes", mostPayload)

@@ -18,7 +18,7 @@ type tcpCheck struct {
 
 func newTCP(m *corev3.HealthCheck_TcpHealthCheck, l link) (func(Target) (Prober, error), error) {
 	if m.GetProxyProtocolConfig() != nil {
-		return nil, errors.New("tcp_health_check.proxy_protocol_config: not known here")
+		return nil, errors.New("tcp_health_check.proxy_protocol_config: not supported")
 	}
 	p, err := newPayload(m.GetSend(), m.GetReceive())
 	if err != nil {
@@ -110,12 +110,12 @@ func (p *tcpProber) receive() (int, error) {
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) {
-				err = fmt.Errorf("closed after %d bytes, before all that is expected had come: %w", len(data), err)
+				err = fmt.Errorf("the connection closed after %d bytes, before the expected payload: %w", len(data), err)
 			}
 			return len(data), err
 		}
 	}
-	return len(data), errors.New("1 MiB came without all that is expected")
+	return len(data), errors.New("no expected payload within 1 MiB")
 }
 
 // Close lets go of the connection.

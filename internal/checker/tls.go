@@ -102,7 +102,7 @@ func setVersions(config *tls.Config, p *tlsv3.TlsParameters) error {
 
 func setCertificates(config *tls.Config, common *tlsv3.CommonTlsContext) error {
 	if len(common.GetTlsCertificateSdsSecretConfigs()) > 0 || common.GetTlsCertificateProviderInstance() != nil {
-		return errors.New("tls_certificates: only inline certificates are known here, no SDS and no provider")
+		return errors.New("tls_certificates: only inline certificates are supported, no SDS and no provider")
 	}
 	for _, c := range common.GetTlsCertificates() {
 		chain, err := inline(c.GetCertificateChain())
@@ -144,11 +144,11 @@ func setValidation(config *tls.Config, common *tlsv3.CommonTlsContext) error {
 	v := common.GetValidationContext()
 	switch {
 	case v == nil:
-		return errors.New("validation_context: only an inline one is known here, no SDS and no provider")
+		return errors.New("validation_context: only an inline one is supported, no SDS and no provider")
 	case v.GetCrl() != nil, len(v.GetVerifyCertificateSpki()) > 0, len(v.GetVerifyCertificateHash()) > 0,
 		v.GetAllowExpiredCertificate(), v.GetCustomValidatorConfig() != nil, v.GetCaCertificateProviderInstance() != nil,
 		v.GetRequireSignedCertificateTimestamp().GetValue():
-		return errors.New("validation_context: only trusted_ca, system_root_certs and subject alternative names are known here")
+		return errors.New("validation_context: only trusted_ca, system_root_certs and subject alternative names are supported")
 	}
 	names, err := newNames(v)
 	if err != nil {

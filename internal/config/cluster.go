@@ -87,7 +87,7 @@ func readCircuitBreakers(v strict.Value) isobar.CircuitBreakers {
 func readOutlierDetection(v strict.Value, base isobar.OutlierDetection) isobar.OutlierDetection {
 	if v.IsText() {
 		if s, ok := v.Text(); ok && s != "none" {
-			v.Errorf("write none, or settings such as {failure_percentage_threshold: 95}", "%.100q is not known here", s)
+			v.Errorf("write none, or settings such as {failure_percentage_threshold: 95}", "unknown value %.100q", s)
 		}
 		return isobar.OutlierDetection{Off: true}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // errUnplayed says that a drain could not be looked at in full.
-var errUnplayed = errors.New("there was no time to play the loss of each zone")
+var errUnplayed = errors.New("there was no time to simulate the loss of each zone")
 
 // Breaches tells what a drain would make too much, and worse than it is: a line
 // each, none where what is left keeps its ceilings, also without one more zone

@@ -89,7 +89,7 @@ func DecodeShared(entries map[string][]byte) (Operated, error) {
 		case mark && e.Override != nil && key == healthKey(e.Override.Service, e.Override.Address):
 			out.health = append(out.health, *e.Override)
 		default:
-			return Operated{}, fmt.Errorf("entry %s has something else", key)
+			return Operated{}, fmt.Errorf("entry %s is of an unknown kind", key)
 		}
 	}
 	return out, nil

@@ -113,7 +113,7 @@ func (f *follower) check() (again time.Duration) {
 	wait, changing := f.settling.Rest(f.state(sum), time.Now(), f.opts.Settle)
 	switch {
 	case wait > 0 && changing >= maxChanging:
-		f.refuse(fmt.Errorf("%s: %w, and counts once it has stayed the same for %v", f.path, errChanging, f.opts.Settle))
+		f.refuse(fmt.Errorf("%s: %w: Isobar reads it once it has not changed for %v", f.path, errChanging, f.opts.Settle))
 		return wait
 	case wait > 0:
 		return wait

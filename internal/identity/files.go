@@ -90,7 +90,7 @@ func (f *follower) check() (again time.Duration) {
 	wait, changing := f.settling.Rest(sum, time.Now(), settle)
 	switch {
 	case wait > 0 && changing >= maxChanging:
-		f.refuse(fmt.Errorf("%s: %w, and count once they have stayed the same for %v", strings.Join(f.paths, ", "), errChanging, settle))
+		f.refuse(fmt.Errorf("%s: %w: Isobar reads them once they have not changed for %v", strings.Join(f.paths, ", "), errChanging, settle))
 		return wait
 	case wait > 0:
 		return wait

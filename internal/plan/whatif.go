@@ -217,7 +217,7 @@ func serviceNames(t *isobar.Topology) []string {
 // RollbackVersion is the version of the rollback; the error wraps isobar.ErrInvalid.
 func (w *WhatIf) RollbackVersion() (uint64, error) {
 	if len(w.Lose)+len(w.Drain)+len(w.Restore)+len(w.Demand)+len(w.Capacity) > 0 {
-		return 0, fmt.Errorf("rollback: %w: it stands alone", isobar.ErrInvalid)
+		return 0, fmt.Errorf("rollback: %w: it can't be combined with other changes", isobar.ErrInvalid)
 	}
 	version, err := ParseVersion(w.Rollback.Version)
 	if err != nil {
@@ -297,7 +297,7 @@ func (w *WhatIf) checkDemand(t *Turn) error {
 			return fmt.Errorf("demand: service %q: %w", g.Service, isobar.ErrNotFound)
 		}
 		if !g.Source.IsZero() && !g.sends(t.Previous) {
-			return fmt.Errorf("demand from %s: %w: nothing comes from there", g.Source, isobar.ErrNotFound)
+			return fmt.Errorf("demand from %s: %w: no client there sends requests", g.Source, isobar.ErrNotFound)
 		}
 	}
 	return nil

@@ -40,10 +40,10 @@ func (r *Relay) Receive(name string, incarnation uint64, o *peerv1.Observations,
 	var c checked[aged[health.Report]]
 	if len(o.GetHealth()) > 0 {
 		if err := json.Unmarshal(o.GetHealth(), &c); err != nil { //nolint:musttag,nolintlint // the linter does not always see it
-			return fmt.Errorf("what checkers told: %w", err)
+			return fmt.Errorf("states of checkers: %w", err)
 		}
 		if len(c.Votes)+len(c.Connected)+len(c.Ended) > maxVotes {
-			return errors.New("what checkers told: too much at once")
+			return errors.New("states of checkers: too many at once")
 		}
 	}
 	r.mu.Lock()

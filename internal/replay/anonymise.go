@@ -51,7 +51,7 @@ func rename(to io.Writer, from io.ReadSeeker, names map[string]string) error {
 	}
 	at, ok := from.(io.ReaderAt)
 	if !ok {
-		return fmt.Errorf("%w: it is no file", ErrNames)
+		return fmt.Errorf("%w: not a regular file", ErrNames)
 	}
 	own, err := NewReader(io.NewSectionReader(at, 0, size), ReaderOptions{})
 	if err != nil {
@@ -74,10 +74,10 @@ func rename(to io.Writer, from io.ReadSeeker, names map[string]string) error {
 		switch {
 		case err == nil && other == nil:
 			if x.Difference != "" {
-				return fmt.Errorf("%w: it is not decided again as it was recorded: %s", ErrNames, x.Difference)
+				return fmt.Errorf("%w: its replay differs from the recording: %s", ErrNames, x.Difference)
 			}
 			if !sameDecision(x.Plan, y.Plan) {
-				return fmt.Errorf("%w: under other names, %s at %s is decided differently", ErrNames, x.How, x.Now.UTC())
+				return fmt.Errorf("%w: with pseudonyms, the replay decides %s at %s differently", ErrNames, x.How, x.Now.UTC())
 			}
 		case (errors.Is(err, io.EOF) || errors.Is(err, ErrCut)) && other != nil:
 			return b.copy.end()

@@ -83,7 +83,7 @@ func (p *Player) Next() (s *Step, err error) {
 				return s, err
 			}
 		case *Decided:
-			return nil, fmt.Errorf("%w: a decision that nothing led to", ErrDamaged)
+			return nil, fmt.Errorf("%w: a decision without its inputs", ErrDamaged)
 		case *End:
 		}
 	}
@@ -163,11 +163,11 @@ func (p *Player) take(t *turned) (next *plan.Plan, err error) {
 		return p.decider.Rebase(&t.Turn)
 	case HowRollback:
 		if t.History == nil {
-			return nil, errors.New("no history to return to")
+			return nil, errors.New("there is no earlier plan to return to")
 		}
 		return p.decider.Rollback(&t.Turn, t.History, t.Version, t.Service)
 	default:
-		return nil, fmt.Errorf("no way to decide %q", t.How)
+		return nil, fmt.Errorf("unknown kind of decision %q", t.How)
 	}
 }
 

@@ -73,7 +73,7 @@ func (r *Reader) next() (entry, error) {
 			continue
 		}
 		if r.about.Types == "" {
-			return nil, fmt.Errorf("%w: a segment does not begin with who wrote it", ErrDamaged)
+			return nil, fmt.Errorf("%w: a segment does not begin with the version of Isobar that wrote it", ErrDamaged)
 		}
 		return r.decode(kind, payload)
 	}
@@ -88,7 +88,7 @@ func (r *Reader) record() (byte, []byte, error) {
 			case err == nil:
 				return kind, payload, nil
 			case errors.Is(err, io.EOF) && !r.ended:
-				err = fmt.Errorf("%w after %d bytes: what wrote it did not end it", ErrCut, r.in.offset)
+				err = fmt.Errorf("%w after %d bytes: the recording was not closed", ErrCut, r.in.offset)
 			case errors.Is(err, io.EOF):
 				err = nil
 			}
@@ -107,7 +107,7 @@ func (r *Reader) record() (byte, []byte, error) {
 
 func (r *Reader) begin(payload []byte) error {
 	if err := json.Unmarshal(payload, &r.about); err != nil || r.about.Types == "" {
-		return fmt.Errorf("%w: it does not say who wrote it", ErrDamaged)
+		return fmt.Errorf("%w: it does not name the version of Isobar that wrote it", ErrDamaged)
 	}
 	if r.about.Types != r.types {
 		return fmt.Errorf("%w: isobar %q wrote it, which keeps other state than this isobar: replay it with that one", ErrFormat, r.about.Isobar)

@@ -144,7 +144,7 @@ func apply(base []byte, d *peerv1.PlanDifference) ([]byte, error) {
 		}
 	}
 	if sum != d.GetSize() {
-		return nil, fmt.Errorf("a difference makes another size than the %d bytes that it says", d.GetSize())
+		return nil, fmt.Errorf("a difference does not make the %d bytes that it declares", d.GetSize())
 	}
 	out := make([]byte, 0, d.GetSize())
 	for _, p := range d.GetPieces() {

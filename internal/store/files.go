@@ -178,7 +178,7 @@ func (f *Files) inPlace() error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w: %s with the state files was removed: put them back; a restart without them begins anew", ErrGone, f.dir)
 	case err == nil && !os.SameFile(now, f.self):
-		return fmt.Errorf("%w: %s is not the directory any more that this process has locked: put that one back, or restart to go on with this one", ErrGone, f.dir)
+		return fmt.Errorf("%w: another directory took the place of %s: put back the one that this process has locked, or restart to use the new one", ErrGone, f.dir)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (f *Files) read(key string, readFile func(path string) (Value, error)) (Val
 	case errors.Is(err, ErrNewerFormat):
 		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, err)
 	case !errors.Is(err, fs.ErrNotExist) && !damaged(err):
-		return Value{}, unreadable, fmt.Errorf("state %s: %w; mend what keeps it from being read, or move it away to go on with the version before", key, err)
+		return Value{}, unreadable, fmt.Errorf("state %s: %w; make the file readable, or move it away to continue with the version before it", key, err)
 	}
 	before, errBefore := readFile(f.path(key, previousSuffix))
 	switch {
@@ -50,7 +50,7 @@ func (f *Files) read(key string, readFile func(path string) (Value, error)) (Val
 	case errors.Is(err, fs.ErrNotExist) && errors.Is(errBefore, fs.ErrNotExist):
 		return Value{}, nowhere, notFound(key)
 	case errors.Is(errBefore, fs.ErrNotExist) || damaged(errBefore):
-		return Value{}, unreadable, fmt.Errorf("state %s: %w: %w; the version before: %w; move both files away to begin anew",
+		return Value{}, unreadable, fmt.Errorf("state %s: %w: %w; the version before: %w; move both files away to start without state",
 			key, ErrCorrupt, err, errBefore)
 	default:
 		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, errBefore)

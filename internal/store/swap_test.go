@@ -30,7 +30,7 @@ func TestDirectoryThatIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.CompareAndSwap(t.Context(), "a", v.Revision, []byte("newer"))
-	if !errors.Is(err, store.ErrGone) || !strings.Contains(err.Error(), "put that one back, or restart") {
+	if !errors.Is(err, store.ErrGone) || !strings.Contains(err.Error(), "put back the one that this process has locked, or restart") {
 		t.Errorf("got %v", err)
 	}
 	if after, err := os.ReadFile(filepath.Join(dir, "a.state")); err != nil || string(after) != string(before) {

@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -137,12 +138,23 @@ func (c contourSetup) beside(t *testing.T) {
 
 	api.apply(t, endpointSlice("10.9.0.2"))
 	served("b")
+	await(t, "list of Contour in the state directory", func() error { return s.lists("10.9.0.2", "10.9.0.1") })
 	contour.stop()
 	served("b")
 	s.kill()
 	served("b")
 	s.run()
 	served("b")
+}
+
+// lists returns nil once the server has saved that another control plane lists an address, and
+// another one no more. It saves at most once a second, so a kill right after a change loses it.
+func (s *isobar) lists(address, gone string) error {
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(s.config), "state", "xds-source.state"))
+	if err == nil && (!bytes.Contains(data, []byte(address)) || bytes.Contains(data, []byte(gone))) {
+		err = errors.New("what is saved is older")
+	}
+	return err
 }
 
 // kubeAPI calls the API server.

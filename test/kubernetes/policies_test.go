@@ -72,7 +72,7 @@ func TestPolicyRules(t *testing.T) {
 		`{"targetRefs": []}`: "should have at least 1 items",
 		`{"targetRefs": [` + all + `, {"kind": "Service", "name": "checkout"}]}`:                                              "must have at most 16 items",
 		`{"targetRefs": [{"kind": "Deployment", "name": "checkout"}]}`:                                                        `supported values: \"Service\"`,
-		`{"targetRefs": [{"kind": "Service", "name": "checkout"}, {"kind": "Service", "name": "checkout"}]}`:                  "a target stands twice: name each Service, or port of a Service, once",
+		`{"targetRefs": [{"kind": "Service", "name": "checkout"}, {"kind": "Service", "name": "checkout"}]}`:                  "a target occurs twice: name each Service, or port of a Service, once",
 		`{"targetRefs": ` + few + `, "mode": "full"}`:                                                                         `supported values: \"Observe\", \"Bounded\", \"Auto\", \"Full\"`,
 		`{"targetRefs": ` + few + `, "maxShift": 10}`:                                                                         "maxShift has no effect in this mode: set mode to Bounded, or remove maxShift",
 		`{"targetRefs": ` + few + `, "mode": "Bounded", "maxShift": 0}`:                                                       "should be greater than or equal to 1",
@@ -85,7 +85,7 @@ func TestPolicyRules(t *testing.T) {
 		`{"targetRefs": ` + few + `, "healthCheck": {"http": {"path": "health"}}}`:                                            "should match",
 		`{"targetRefs": ` + few + `, "capacity": {"concurrencyPerEndpoint": 8}}`:                                              "concurrencyPerEndpoint says nothing without a rate",
 		`{"targetRefs": ` + few + `, "capacity": {"localities": [{"zone": "a", "maxRate": 0}]}}`:                              "should be greater than or equal to 1",
-		`{"targetRefs": ` + few + `, "capacity": {"localities": [{"zone": "a", "maxRate": 1}, {"zone": "a", "maxRate": 2}]}}`: "a zone stands twice",
+		`{"targetRefs": ` + few + `, "capacity": {"localities": [{"zone": "a", "maxRate": 1}, {"zone": "a", "maxRate": 2}]}}`: "a zone occurs twice",
 		`{"targetRefs": ` + few + `, "failover": {"threshold": 101}}`:                                                         "should be less than or equal to 100",
 		`{"targetRefs": ` + few + `, "modus": "Full"}`:                                                                        `unknown field \"spec.modus\"`,
 	} {

@@ -188,6 +188,6 @@ func (v Value) Enum(names ...string) (string, bool) {
 	if slices.Contains(names, s) {
 		return s, true
 	}
-	v.Errorf("write one of "+strings.Join(names, ", "), "\"%s\" is not known here", clip(s))
+	v.Errorf("write one of "+strings.Join(names, ", "), "unknown value \"%s\"", clip(s))
 	return "", false
 }

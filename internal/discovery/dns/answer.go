@@ -74,10 +74,10 @@ func readAnswer(m *miekg.Msg, name string, kind uint16) (answer, error) {
 // answers reports what keeps a message from being the answer to a question.
 func answers(m *miekg.Msg, name string, kind uint16) error {
 	if !m.Response || m.Opcode != miekg.OpcodeQuery {
-		return errors.New("the message is no answer")
+		return errors.New("the message is not a response")
 	}
 	if len(m.Question) != 1 || m.Question[0].Qtype != kind || !sameName(m.Question[0].Name, name) {
-		return errors.New("the answer is to another question")
+		return errors.New("the response is to another query")
 	}
 	return nil
 }

@@ -239,9 +239,9 @@ func TestServersThatDoNotKnow(t *testing.T) {
 		"referral": {func(_, m *miekg.Msg) {
 			m.Answer, m.Ns = nil, []miekg.RR{&miekg.NS{Hdr: miekg.RR_Header{Name: "example.", Rrtype: miekg.TypeNS, Class: miekg.ClassINET}, Ns: "ns.example."}}
 		}, "the server refers to other servers"},
-		"other question": {func(_, m *miekg.Msg) { m.Question[0].Name = "b.example." }, "the answer is to another question"},
-		"no question":    {func(_, m *miekg.Msg) { m.Question = nil }, "the answer is to another question"},
-		"a question":     {func(_, m *miekg.Msg) { m.Response = false }, "the message is no answer"},
+		"other question": {func(_, m *miekg.Msg) { m.Question[0].Name = "b.example." }, "the response is to another query"},
+		"no question":    {func(_, m *miekg.Msg) { m.Question = nil }, "the response is to another query"},
+		"a question":     {func(_, m *miekg.Msg) { m.Response = false }, "the message is not a response"},
 		"cut off":        {func(_, m *miekg.Msg) { m.Truncated = true }, "the answer is cut off over TCP, too"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,17 +35,17 @@ type savedName struct {
 func (p *Provider) load(ctx context.Context) error {
 	data, err := p.saver.Load(ctx)
 	if err != nil {
-		return fmt.Errorf("loading what DNS listed: %w", err)
+		return fmt.Errorf("loading the saved services of discovery.dns: %w", err)
 	}
 	if data == nil {
 		return nil
 	}
 	var s saved
 	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf("what DNS listed can't be read: %w", err)
+		return fmt.Errorf("the saved services of discovery.dns can't be read: %w", err)
 	}
 	if s.Format > savedFormat {
-		return fmt.Errorf("what DNS listed was saved by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
+		return fmt.Errorf("the saved services of discovery.dns were written by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
 	}
 	for _, from := range s.Names {
 		if len(from.Endpoints) == 0 {

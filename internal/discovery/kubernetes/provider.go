@@ -394,17 +394,17 @@ func (p *Provider) warn(msg string, attrs ...any) {
 func (p *Provider) load(ctx context.Context) error {
 	data, err := p.saver.Load(ctx)
 	if err != nil {
-		return fmt.Errorf("loading what Kubernetes listed: %w", err)
+		return fmt.Errorf("loading the saved services of discovery.kubernetes: %w", err)
 	}
 	if data == nil {
 		return nil
 	}
 	var s saved
 	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf("what Kubernetes listed can't be read: %w", err)
+		return fmt.Errorf("the saved services of discovery.kubernetes can't be read: %w", err)
 	}
 	if s.Format > savedFormat {
-		return fmt.Errorf("what Kubernetes listed was saved by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
+		return fmt.Errorf("the saved services of discovery.kubernetes were written by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
 	}
 	p.places = s.Nodes
 	for _, from := range s.Services {

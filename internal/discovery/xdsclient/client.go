@@ -148,7 +148,7 @@ func (c *Client) show() {
 func (c *Client) load(ctx context.Context) error {
 	data, err := c.saver.Load(ctx)
 	if err != nil {
-		return fmt.Errorf("loading what another control plane listed: %w", err)
+		return fmt.Errorf("loading the saved services of discovery.xds: %w", err)
 	}
 	if data == nil {
 		return nil

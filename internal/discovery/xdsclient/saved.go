@@ -32,10 +32,10 @@ type savedService struct {
 func (t *table) restore(data []byte) error {
 	var s saved
 	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf("what another control plane listed can't be read: %w", err)
+		return fmt.Errorf("the saved services of discovery.xds can't be read: %w", err)
 	}
 	if s.Format > savedFormat {
-		return fmt.Errorf("what another control plane listed was saved by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
+		return fmt.Errorf("the saved services of discovery.xds were written by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
 	}
 	for _, from := range s.Services {
 		t.entries = append(t.entries, &entry{

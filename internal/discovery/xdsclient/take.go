@@ -85,7 +85,7 @@ func readAll(cfg *Config, resp *discoveryv3.DiscoveryResponse) (out []listing, p
 		case err != nil:
 			problems = append(problems, fmt.Errorf("resources[%d]: %w", i, err))
 		case seen[l.name]:
-			problems = append(problems, fmt.Errorf("resources[%d]: %.200q stands twice in the response", i, l.name))
+			problems = append(problems, fmt.Errorf("resources[%d]: %.200q occurs twice in the response", i, l.name))
 		default:
 			seen[l.name] = true
 			out = append(out, l)

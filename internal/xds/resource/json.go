@@ -45,7 +45,7 @@ func withDrop2017(object, encoded []byte) ([]byte, error) {
 	_, _, n := protowire.ConsumeTag(raw)
 	percent, k := protowire.ConsumeFixed64(raw[max(n, 0):])
 	if n < 0 || k < 0 {
-		return nil, fmt.Errorf("resource %q: a policy that is none of 2017", m.GetClusterName())
+		return nil, fmt.Errorf("resource %q: the API of 2017 has no such policy", m.GetClusterName())
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil {

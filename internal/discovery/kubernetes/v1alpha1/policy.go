@@ -47,7 +47,7 @@ type LoadBalancingPolicySpec struct {
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.name == b.name && (has(a.sectionName) ? a.sectionName : '') == (has(b.sectionName) ? b.sectionName : '')))",message="a target stands twice: name each Service, or port of a Service, once"
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.name == b.name && (has(a.sectionName) ? a.sectionName : '') == (has(b.sectionName) ? b.sectionName : '')))",message="a target occurs twice: name each Service, or port of a Service, once"
 	// +listType=atomic
 	TargetRefs []TargetRef `json:"targetRefs"`
 
@@ -147,7 +147,7 @@ type Capacity struct {
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.zone == b.zone))",message="a zone stands twice: give each zone once"
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.zone == b.zone))",message="a zone occurs twice: give each zone once"
 	// +listType=atomic
 	Localities []LocalityCapacity `json:"localities,omitempty"`
 }

@@ -68,7 +68,7 @@ type shelf struct {
 func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
 	s, err := e.readShelf(ctx)
 	if err != nil {
-		return engine.Written{}, fmt.Errorf("etcd: what operators wrote: %w", err)
+		return engine.Written{}, fmt.Errorf("etcd: reading the writes of operators: %w", err)
 	}
 	return engine.Written{Sequence: s.head.Sequence, Entries: s.entries}, nil
 }

@@ -117,7 +117,7 @@ func (e *Engine) LastWrite(ctx context.Context) (uint64, error) {
 }
 
 func (e *Engine) failed(err error) error {
-	return fmt.Errorf("lease %s/%s: what operators wrote: %w", e.opts.Namespace, e.opts.Lease, err)
+	return fmt.Errorf("lease %s/%s: writes of operators: %w", e.opts.Namespace, e.opts.Lease, err)
 }
 
 // entries reads the objects of a list, and applies them in their order.
