@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,8 +46,18 @@ func yieldingServer(t *testing.T) *yieldServer {
 			<-s.release
 		}
 	})
-	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 64<<20)) })
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	large := make([]byte, 64<<20)
+	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(large) })
+	var open sync.WaitGroup
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute, ConnState: func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Done()
+		default:
+		}
+	}}
 	admission.TellYielding(srv)
 	done := make(chan struct{})
 	go func() {
@@ -56,6 +67,7 @@ func yieldingServer(t *testing.T) *yieldServer {
 	t.Cleanup(func() {
 		_ = srv.Close()
 		<-done
+		open.Wait() // Close closes connections and does not wait for their handlers
 	})
 	return s
 }
