@@ -17,6 +17,8 @@ import (
 )
 
 // variantAttacks are those of other attacks that go another way into the server.
+//
+//nolint:funlen // a table
 func variantAttacks() []attack {
 	return []attack{
 		{name: "reports-gzip", what: "1,000 load report streams, each of 20,000 services, compressed", do: func(c *rawclient.Attacker) error {
