@@ -43,11 +43,7 @@ type Group interface {
 	// Paused makes what Current pauses durable for the group.
 	Paused(ctx context.Context) error
 	Publications
-	// Last reports whether this replica leads and ends, and no other one that lives stays:
-	// clients will have nobody.
-	Last() bool
-	// Unserved is closed when this replica, which ends, has no clients any more.
-	Unserved() <-chan struct{}
+	Ending
 	// Report sends what clients told this replica to the leader. health says that only
 	// what checkers told is sent, which does not wait for a tick.
 	Report(now time.Time, healthOnly bool)
@@ -66,6 +62,18 @@ type Publications interface {
 	// Reserved is the highest version that this epoch may use: a single server that goes
 	// on from the state begins above it.
 	Reserved() uint64
+}
+
+// Ending is what a replica that ends knows of the others.
+type Ending interface {
+	// Last reports whether this replica leads and ends, and no other one that lives stays:
+	// clients will have nobody.
+	Last() bool
+	// Closing reports whether this replica ends, follows or wins, and nobody that it hears
+	// stays: it may have to take drops back once the lease of a leader that was killed has run out.
+	Closing() bool
+	// Unserved is closed when this replica, which ends, has no clients any more.
+	Unserved() <-chan struct{}
 }
 
 // ErrFollower answers operators on a replica that does not lead its group.
@@ -173,6 +181,9 @@ func (l *Loop) receive() {
 		l.state.note(change)
 	}
 	l.undropped.Store(o.Plan.Parting)
+	if l.withDrops = nil; o.Plan.Parting {
+		l.withDrops = &o.Saved
+	}
 	l.show(o.Plan)
 	l.told = &o.Health
 	l.group.Designate(o)
@@ -390,11 +401,10 @@ func (l *Loop) leaveGroup() {
 	if p == nil {
 		return
 	}
-	saved := l.state.toSave(p)
 	if p.Drops() {
 		l.part()
 	}
-	saved.Reserved = l.group.Reserved() // also of the claim in which it took drops back
+	saved := l.toSave()
 	last := job{plan: &saved, pages: l.state.pages}
 	if l.decided {
 		found := l.health.keeper.Save()
@@ -402,6 +412,17 @@ func (l *Loop) leaveGroup() {
 	}
 	l.state.saver.save(last)
 	l.metrics.unregister()
+}
+
+// toSave returns what a replica saves as it ends: the plan in force, with the drops where they
+// were taken back.
+func (l *Loop) toSave() plan.Saved {
+	saved := l.state.toSave(l.Current())
+	if kept := l.withDrops; kept != nil {
+		saved.Version, saved.Made, saved.Paused, saved.Services = kept.Version, kept.Made, kept.Paused, kept.Services
+	}
+	saved.Reserved = l.group.Reserved() // also of the claim in which it took drops back
+	return saved
 }
 
 const (
@@ -412,6 +433,9 @@ const (
 	// claimMost is how long a replica that has won the election waits until it leads and
 	// has taken over.
 	claimMost = 3 * time.Second
+	// leaseMost is how long a replica that no other one outlives waits for leadership: for the
+	// longest lease, that of Kubernetes (15 s), to run out, and for the claim.
+	leaseMost = 17 * time.Second
 	partLook  = 10 * time.Millisecond
 )
 
@@ -421,6 +445,7 @@ const (
 func (l *Loop) part() {
 	look := time.NewTicker(partLook)
 	defer look.Stop()
+	decided := l.decided
 	var failed error // taking drops back did, and is tried again
 	for began := time.Now(); ; <-look.C {
 		role, epoch := l.group.Role()
@@ -434,9 +459,9 @@ func (l *Loop) part() {
 			l.undropped.Store(true)
 			return
 		}
-		patience := l.partPatience(role)
+		patience := l.partPatience(role, decided)
 		if failed != nil {
-			patience = claimMost
+			patience = max(patience, claimMost)
 		}
 		if time.Since(began) < patience {
 			continue
@@ -448,12 +473,15 @@ func (l *Loop) part() {
 	}
 }
 
-// partPatience is how long a replica in a role waits, as it ends, for others to end.
-func (l *Loop) partPatience(role GroupRole) time.Duration {
+// partPatience is how long a replica in a role waits, as it ends, for others to end. decided
+// says that it led.
+func (l *Loop) partPatience(role GroupRole, decided bool) time.Duration {
 	switch {
+	case !decided && l.group.Closing():
+		return leaseMost
 	case role == Claims:
 		return claimMost
-	case l.decided:
+	case decided:
 		return partMost
 	}
 	return 2 * partMost
@@ -491,12 +519,14 @@ func (l *Loop) takeBackDrops(epoch uint64) error {
 		return err
 	}
 	p := last.Part(time.Now(), version)
+	kept := p.Save()
 	found := l.health.keeper.Save()
 	if err := l.group.Publish(p, plan.Origin{}, &found, true); err != nil {
 		return err
 	}
 	l.log.Info("took back drops before stopping; no other replica stays", "version", p.VersionString())
 	l.undropped.Store(true)
+	l.withDrops = &kept
 	l.show(p.WithoutDrops(p.Made, version))
 	return nil
 }

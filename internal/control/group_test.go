@@ -24,6 +24,7 @@ type leader struct {
 	base           *plan.Opened
 	shared         []*plan.Plan // what followers got
 	last           bool         // no other replica stays
+	closing        bool         // nor is any heard that does
 	unserved       chan struct{}
 }
 
@@ -35,6 +36,7 @@ func (g *leader) Paused(context.Context) error               { return nil }
 func (g *leader) Reserved() uint64                           { return 9_000_000 }
 func (g *leader) Report(time.Time, bool)                     {}
 func (g *leader) Last() bool                                 { return g.last }
+func (g *leader) Closing() bool                              { return g.closing }
 func (g *leader) Unserved() <-chan struct{}                  { return g.unserved }
 func (g *leader) Designate(*plan.Opened)                     {}
 func (g *leader) Next(bool) (uint64, error)                  { g.version++; return g.version, nil }
@@ -266,6 +268,20 @@ func (g *follower) becomes(role control.GroupRole, epoch uint64) {
 	g.role, g.epoch, g.last = role, epoch, true
 }
 
+// Closing implements [control.Group].
+func (g *follower) Closing() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closing
+}
+
+// closes changes whether the replica hears no other one that stays.
+func (g *follower) closes(closing bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closing = closing
+}
+
 // Last implements [control.Group].
 func (g *follower) Last() bool {
 	g.mu.Lock()
@@ -325,6 +341,105 @@ func TestFollowerThatWinsAsItEnds(t *testing.T) {
 			if n := len(g.shared); leads && (n == 0 || !g.shared[n-1].Parting) {
 				t.Errorf("it claims for %v: the other replicas don't know that drops were taken back", claims)
 			}
+		})
+	}
+}
+
+// TestFollowersOfAKilledLeader asserts that clients drop nothing more where the leader was killed
+// a moment before all others end: the one that wins the election once the lease has run out takes
+// the drops back. A replica that hears one that stays, or that never wins, ends.
+func TestFollowersOfAKilledLeader(t *testing.T) {
+	const never = time.Hour
+	for _, c := range []struct {
+		name            string
+		wins, hears     time.Duration // when it wins, and when it hears a replica that stays
+		atLeast, atMost time.Duration // that the end takes
+		leads           bool
+	}{
+		{"of an election by etcd", 11 * time.Second, never, 12 * time.Second, 12100 * time.Millisecond, true},
+		{"of an election by Kubernetes", 15 * time.Second, never, 16 * time.Second, 16100 * time.Millisecond, true},
+		{"that is only slow", never, 300 * time.Millisecond, time.Second, 1100 * time.Millisecond, false},
+		{"that comes back late", never, 5 * time.Second, 5 * time.Second, 5100 * time.Millisecond, false},
+		{"that holds its lease", never, never, 17 * time.Second, 17100 * time.Millisecond, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				p, saved := dropping()
+				g, _ := dropper(t, p, &saved)
+				l, stop := start(t, p, func(o *control.Options) { o.Group = g })
+				g.closes(true)
+				for _, after := range []struct {
+					time time.Duration
+					do   func()
+				}{
+					{c.wins, func() { g.becomes(control.Claims, 0) }},
+					{c.wins + time.Second, func() { g.becomes(control.Leads, 3) }},
+					{c.hears, func() { g.closes(false) }},
+				} {
+					if after.time < never {
+						time.AfterFunc(after.time, after.do)
+					}
+				}
+				began := time.Now()
+				stop()
+				if took := time.Since(began); took < c.atLeast || took > c.atMost {
+					t.Errorf("the end took %v", took)
+				}
+				if last := l.Current(); last.Drops() == c.leads || l.Undropped() != c.leads {
+					t.Errorf("version %d drops: %t, undropped: %t", last.Version, last.Drops(), l.Undropped())
+				}
+			})
+		})
+	}
+}
+
+// TestSavedAsAllEnd asserts that a replica saves the newest plan with its drops as it ends, however
+// these were taken back: a server that goes on from its state begins with that.
+func TestSavedAsAllEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		ends    func(g *follower, newer, parting *plan.Opened)
+		version uint64
+	}{
+		"the leader takes them back before": {
+			func(g *follower, _, parting *plan.Opened) {
+				g.tell(parting)
+				g.changed <- struct{}{}
+				pass(time.Millisecond)
+			}, 1_000_003,
+		},
+		"the leader takes them back meanwhile": {
+			func(g *follower, _, parting *plan.Opened) {
+				time.AfterFunc(300*time.Millisecond, func() { g.tell(parting) })
+			}, 1_000_003,
+		},
+		"the leader decides meanwhile, and leaves": {
+			func(g *follower, newer, _ *plan.Opened) {
+				time.AfterFunc(300*time.Millisecond, func() { g.tell(newer) })
+			}, 1_000_002,
+		},
+		"it leads, and takes them back": {
+			func(g *follower, newer, _ *plan.Opened) {
+				g.base = newer
+				g.becomes(control.Leads, 3)
+			}, 2_000_002,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				p, saved := dropping()
+				g, _ := dropper(t, p, &saved)
+				saved.Services[0].Drop = 0.3
+				next, err := plan.Restore(&saved, p.topology, health.Table{}, time.Now(), 1_000_002)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, stop := start(t, p, func(o *control.Options) { o.Group = g })
+				c.ends(g, opened(t, next), opened(t, next.Part(time.Now(), 1_000_003)))
+				stop()
+				if got := p.saved[len(p.saved)-1]; got.Version != c.version || got.Services[0].Drop != 0.3 {
+					t.Errorf("it saved version %d with a drop of %v, want %d with 0.3", got.Version, got.Services[0].Drop, c.version)
+				}
+			})
 		})
 	}
 }

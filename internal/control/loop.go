@@ -43,6 +43,7 @@ type Loop struct {
 	bad        map[string]time.Time // violations logged, to bound the log
 	decided    bool                 // in a group: this replica led last
 	gathering  time.Time            // in a group: since when this replica leads with a provisional plan
+	withDrops  *plan.Saved          // in a group: the plan in force as it was before drops were taken back; nil = none were
 	told       *health.SavedKeeper  // of a follower: what the leader knows of health, if the keeper does not know it yet
 }
 

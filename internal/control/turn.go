@@ -92,6 +92,7 @@ func (l *Loop) publish(p *plan.Plan) {
 	}
 	before := l.Current()
 	l.undropped.Store(false) // clients may drop again
+	l.withDrops = nil
 	l.show(p)
 	l.report(p)
 	if l.state.worthSaving(before, p) {

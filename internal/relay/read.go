@@ -37,7 +37,7 @@ func (r *Relay) Receive(name string, incarnation uint64, o *peerv1.Observations,
 	if err != nil {
 		return err
 	}
-	var c checked[aged[health.Report]]
+	var c readChecked
 	if len(o.GetHealth()) > 0 {
 		if err := json.Unmarshal(o.GetHealth(), &c); err != nil { //nolint:musttag,nolintlint // the linter does not always see it
 			return fmt.Errorf("states of checkers: %w", err)
@@ -53,12 +53,8 @@ func (r *Relay) Receive(name string, incarnation uint64, o *peerv1.Observations,
 	if err := r.keep(q, o.GetWindows(), windows); err != nil {
 		return err
 	}
-	if len(q.arriving)+len(subscribed) > maxSubscriptions {
-		return errors.New("too many subscriptions")
-	}
-	q.arriving = append(q.arriving, subscribed...)
-	if o.GetLast() {
-		q.subscribed, q.arriving = q.arriving, nil
+	if err := q.keepSubscriptions(o, subscribed); err != nil {
+		return err
 	}
 	if len(o.GetHealth()) > 0 {
 		q.keepHealth(&c, now)
@@ -80,6 +76,28 @@ func (r *Relay) remote(name string, incarnation uint64, now time.Time) *remote {
 		*q = remote{incarnation: incarnation, streams: map[uint64]*remoteStream{}, waiting: closed}
 	}
 	return q
+}
+
+// keepSubscriptions takes the next part of the list of subscriptions. A list of which a message is
+// missing does not count: its rest and the next one would be counted together.
+func (q *remote) keepSubscriptions(o *peerv1.Observations, list []xds.Subscription) error {
+	if q.sequence != 0 && o.GetSequence() != q.sequence+1 {
+		q.torn = true
+	}
+	var err error
+	if q.sequence = o.GetSequence(); !q.torn && len(q.arriving)+len(list) > maxSubscriptions {
+		q.torn, err = true, errors.New("too many subscriptions")
+	}
+	if q.arriving = append(q.arriving, list...); q.torn {
+		q.arriving = nil
+	}
+	if o.GetLast() {
+		if !q.torn {
+			q.subscribed = q.arriving
+		}
+		q.arriving, q.torn = nil, false
+	}
+	return err
 }
 
 // keep books windows under ids of this process.
@@ -110,7 +128,7 @@ func (r *Relay) keep(q *remote, told []*peerv1.StreamWindow, windows []load.Stre
 	return nil
 }
 
-func (q *remote) keepHealth(c *checked[aged[health.Report]], now time.Time) {
+func (q *remote) keepHealth(c *readChecked, now time.Time) {
 	if len(q.votes) > maxVotes {
 		q.votes = nil // nobody collects
 	}
@@ -126,11 +144,31 @@ func (q *remote) keepHealth(c *checked[aged[health.Report]], now time.Time) {
 			q.ended = append(q.ended, e)
 		}
 	}
-	q.connected = make([]health.Checker, len(c.Connected))
+	q.keepConnected(c, now)
+}
+
+// keepConnected takes the list of connected checkers, or the next part of it. A list of which a
+// part is missing does not count: the next one comes soon.
+func (q *remote) keepConnected(c *readChecked, now time.Time) {
+	list := make([]health.Checker, len(c.Connected))
 	for i := range c.Connected {
 		k := c.Connected[i].Checker
 		k.Since, k.LastSeen = before(now, c.Connected[i].Since), before(now, c.Connected[i].LastSeen)
-		q.connected[i] = k
+		list[i] = k
+	}
+	if c.Part <= 1 { // the whole list, or the beginning of another one
+		q.part, q.connecting = 0, nil
+	}
+	switch {
+	case c.Part == 0:
+		q.connected = list
+	case c.Part != q.part+1 || len(q.connecting)+len(list) > maxVotes:
+		q.part, q.connecting = -1, nil // no part follows that
+	default:
+		q.part, q.connecting = c.Part, append(q.connecting, list...)
+		if c.Last {
+			q.connected, q.connecting = q.connecting, nil
+		}
 	}
 }
 

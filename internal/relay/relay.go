@@ -85,10 +85,14 @@ type remote struct {
 	waiting     []load.StreamWindow // since the last Collect
 	version     uint64              // of the plan that its clients got
 	subscribed  []xds.Subscription
-	arriving    []xds.Subscription // of a collection that is not whole
+	arriving    []xds.Subscription // of a list that is not whole
+	sequence    uint64             // of the last message; 0 = none came
+	torn        bool               // a message of that list is missing
 	votes       []health.Report
 	ended       []health.Ended
 	connected   []health.Checker
+	connecting  []health.Checker // of a list that is not whole, and
+	part        int              // the number of its last part
 }
 
 type remoteStream struct {
@@ -243,14 +247,18 @@ func (r *Relay) Connected(now time.Time) []health.Checker {
 	out := r.checkers.Connected(now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	seen := make(map[string]bool, len(out))
+	for i := range out {
+		seen[out[i].ID] = true
+	}
 	for _, name := range r.names() {
 		q := r.replicas[name]
 		if now.Sub(q.heard) > CheckersHeld {
 			continue
 		}
 		for _, c := range q.connected {
-			if !slices.ContainsFunc(out, func(o health.Checker) bool { return o.ID == c.ID }) {
-				out = append(out, c)
+			if !seen[c.ID] {
+				seen[c.ID], out = true, append(out, c)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"encoding/json"
 	"reflect"
 	"slices"
 	"strconv"
@@ -195,6 +196,44 @@ func TestLongNamesToTell(t *testing.T) {
 	}
 }
 
+// TestSubscriptionsOfABrokenConnection asserts that a list of subscriptions which a connection took
+// in part is not counted with the next one, whichever part is missing.
+func TestSubscriptionsOfABrokenConnection(t *testing.T) {
+	const names = 5000
+	much := &here{}
+	for i := range names {
+		much.subscribed = append(much.subscribed, xds.Subscription{Locality: usA, Service: strings.Repeat("n", 1000) + strconv.Itoa(i), Streams: 1})
+	}
+	leader, follower := newEnd(true, &here{}), newEnd(false, much)
+	streams := func() (n int) {
+		for _, s := range leader.Subscriptions() {
+			n += s.Streams
+		}
+		return n
+	}
+	for _, missing := range []struct{ from, to int }{{0, 0}, {0, 1}, {1, 2}, {2, 100}, {4, 100}, {0, 0}} {
+		told := follower.Observations(other, false, false)
+		if len(told) < 5 {
+			t.Fatalf("%d messages", len(told))
+		}
+		for _, o := range slices.Delete(told, missing.from, min(missing.to, len(told))) {
+			if err := leader.Receive("b", 1, o, clock); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := streams(); n != names {
+			t.Errorf("after messages %d to %d got lost, the leader counts %d streams", missing.from, missing.to, n)
+		}
+	}
+	// The list after one that was broken off may lack its beginning as far as the leader can tell.
+	pass(t, follower, leader, 1, other, clock)
+	much.subscribed = much.subscribed[:10]
+	pass(t, follower, leader, 1, other, clock)
+	if n := streams(); n != 10 {
+		t.Errorf("after the next whole list the leader counts %d streams", n)
+	}
+}
+
 // TestManyStreamsWithLongNames asserts that no message of a follower with streams of very long
 // node names exceeds what a connection takes.
 func TestManyStreamsWithLongNames(t *testing.T) {
@@ -214,6 +253,86 @@ func TestManyStreamsWithLongNames(t *testing.T) {
 	pass(t, follower, leader, 1, other, clock)
 	if got := leader.Windows(clock); len(got) != streams {
 		t.Errorf("the leader got %d streams", len(got))
+	}
+}
+
+// crowd returns what a follower with very many checkers tells.
+func crowd(checkers int) *here {
+	much := &here{votes: []health.Report{{Checker: "checker", Service: "checkout", Locality: usA, Address: "10.0.0.1:1", Arrived: other}}}
+	for i := range checkers {
+		id := strings.Repeat("c", 300) + strconv.Itoa(i)
+		much.connected = append(much.connected, health.Checker{ID: id, NodeID: id, Locality: usA, Since: other, LastSeen: other})
+		much.ended = append(much.ended, health.Ended{Checker: id, Services: []string{strings.Repeat("s", 200)}, At: other})
+	}
+	return much
+}
+
+// TestManyCheckersToTell asserts that no message of a follower with very many checkers exceeds what
+// a connection takes, that the leader gets all of them, and that a list which arrives in parts
+// replaces the one before only when it is complete.
+func TestManyCheckersToTell(t *testing.T) {
+	const checkers = 6000
+	leader, follower := newEnd(true, &here{}), newEnd(false, crowd(checkers))
+	told := follower.Observations(other, true, false)
+	for _, o := range told {
+		if size := proto.Size(o); size > 2<<20 {
+			t.Errorf("a message has %d bytes", size)
+		}
+	}
+	receive := func(list []*peerv1.Observations) {
+		t.Helper()
+		for _, o := range list {
+			if err := leader.Receive("b", 1, o, clock); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	receive(told)
+	if got := leader.Connected(clock); len(got) != checkers {
+		t.Errorf("the leader has %d checkers", len(got))
+	}
+	if ended, votes := len(leader.Ended()), len(leader.Votes(clock)); ended != checkers || votes != 1 {
+		t.Errorf("the leader got %d ends and %d votes", ended, votes)
+	}
+	follower.here.connected = follower.here.connected[:checkers-1]
+	told = follower.Observations(other, true, false)
+	receive(slices.Delete(slices.Clone(told), 1, 2))
+	if got := leader.Connected(clock); len(got) != checkers {
+		t.Errorf("a list without its second part left %d checkers", len(got))
+	}
+	receive(told[:len(told)-1])
+	if got := leader.Connected(clock); len(got) != checkers {
+		t.Errorf("a list without its last part left %d checkers", len(got))
+	}
+	receive(told)
+	if got := leader.Connected(clock); len(got) != checkers-1 {
+		t.Errorf("the leader has %d checkers after another list", len(got))
+	}
+	follower.here.connected = nil
+	receive(follower.Observations(other, true, false))
+	if got := leader.Connected(clock); len(got) != 0 {
+		t.Errorf("the leader has %d checkers after an empty list", len(got))
+	}
+}
+
+// TestCheckersToTellAnEarlierVersion asserts that each message of a follower with a usual number of
+// checkers has all of them: an earlier version knows no parts of the list.
+func TestCheckersToTellAnEarlierVersion(t *testing.T) {
+	const checkers, votes = 1000, 40_000
+	much := crowd(checkers)
+	much.votes = slices.Repeat(much.votes, votes)
+	told := newEnd(false, much).Observations(other, true, false)
+	if len(told) < 2 {
+		t.Fatalf("%d messages", len(told))
+	}
+	for _, o := range told {
+		var got struct {
+			Connected []json.RawMessage `json:"connected"`
+			Part      *int              `json:"part"`
+		}
+		if err := json.Unmarshal(o.GetHealth(), &got); err != nil || len(got.Connected) != checkers || got.Part != nil {
+			t.Errorf("a message has %d checkers, part %v: %v", len(got.Connected), got.Part, err)
+		}
 	}
 }
 

@@ -16,18 +16,28 @@ import (
 // Bounds of one message: it stays far below the 4 MiB that a connection takes.
 const (
 	windowsPerPart = 500
-	// bytesPerPart is how many bytes of windows, of subscriptions or of votes a message has at
-	// most, where it has more than one load report, subscription or vote.
+	// bytesPerPart is how many bytes of windows, of subscriptions, of connected checkers or of
+	// what else checkers told a message has at most, where it has more than one of them.
 	bytesPerPart = 1 << 20
 )
 
-// checked is what checkers told, as the leader gets it. Times are ages, in nanoseconds.
-// Votes are encoded one by one to know their size.
-type checked[Vote aged[health.Report] | json.RawMessage] struct {
-	Votes     []Vote               `json:"votes,omitempty"`
-	Connected []agedChecker        `json:"connected"`
-	Ended     []aged[health.Ended] `json:"ended,omitempty"`
+// checked is what checkers told, as the leader gets it. Times are ages, in nanoseconds. What
+// is written is encoded entry by entry, to know its size.
+type checked[Checker agedChecker | json.RawMessage, Vote aged[health.Report] | json.RawMessage, End aged[health.Ended] | json.RawMessage] struct {
+	Votes []Vote `json:"votes,omitempty"`
+	// Connected lists all checkers that are connected. Each message of a call has the whole
+	// list, or else a part of it, which may be empty: Part is the number of the message then, from
+	// 1, and Last marks the last one.
+	Connected []Checker `json:"connected"`
+	Part      int       `json:"part,omitempty"` // 0 = the list is whole
+	Last      bool      `json:"last,omitempty"`
+	Ended     []End     `json:"ended,omitempty"`
 }
+
+type (
+	readChecked    = checked[agedChecker, aged[health.Report], aged[health.Ended]]
+	writtenChecked = checked[json.RawMessage, json.RawMessage, json.RawMessage]
+)
 
 type aged[T any] struct {
 	What T             `json:"what"`
@@ -66,37 +76,65 @@ func (r *Relay) Observations(now time.Time, healthOnly, warm bool) []*peerv1.Obs
 	return out
 }
 
-// checked always gives one message: a replica without checkers says so.
+// checked always gives one message: a replica without checkers says so. Earlier versions know
+// no parts of the list of connected checkers, so a list that fits into a message is whole.
 func (r *Relay) checked(now time.Time) []*peerv1.Observations {
-	var out []*peerv1.Observations
-	c := checked[json.RawMessage]{Connected: []agedChecker{}}
-	size := 0
+	p := &checkedParts{}
 	votes := r.checkers.Collect(now)
+	connected, size := []json.RawMessage{}, 0
 	for _, k := range r.checkers.Connected(now) {
 		a := agedChecker{Checker: k, Since: now.Sub(k.Since), LastSeen: now.Sub(k.LastSeen)}
 		a.Checker.Since, a.Checker.LastSeen = time.Time{}, time.Time{}
-		c.Connected = append(c.Connected, a)
+		entry := encoded(a)
+		connected, size = append(connected, entry), size+len(entry)
+	}
+	divided := size > bytesPerPart
+	if p.whole = connected; divided {
+		p.whole = nil
+		for _, k := range connected {
+			m := p.message(len(k))
+			m.Connected = append(m.Connected, k)
+		}
 	}
 	for _, e := range r.checkers.Ended() {
 		age := now.Sub(e.At)
 		e.At = time.Time{}
-		c.Ended = append(c.Ended, aged[health.Ended]{e, age})
-	}
-	end := func() {
-		out = append(out, &peerv1.Observations{Health: encoded(c)})
-		c.Votes, c.Ended, size = nil, nil, 0
+		entry := encoded(aged[health.Ended]{e, age})
+		m := p.message(len(entry))
+		m.Ended = append(m.Ended, entry)
 	}
 	for _, v := range votes {
 		age := now.Sub(v.Arrived)
 		v.Arrived = time.Time{}
-		vote := encoded(aged[health.Report]{v, age})
-		if len(c.Votes) > 0 && size+len(vote) > bytesPerPart {
-			end()
-		}
-		c.Votes, size = append(c.Votes, vote), size+len(vote)
+		entry := encoded(aged[health.Report]{v, age})
+		m := p.message(len(entry))
+		m.Votes = append(m.Votes, entry)
 	}
-	end()
+	p.message(0)
+	out := make([]*peerv1.Observations, len(p.out))
+	for i := range p.out {
+		if divided {
+			p.out[i].Part, p.out[i].Last = i+1, i == len(p.out)-1
+		}
+		out[i] = &peerv1.Observations{Health: encoded(p.out[i])}
+	}
 	return out
+}
+
+// checkedParts is what checkers told, in messages.
+type checkedParts struct {
+	whole []json.RawMessage // the connected checkers, which each message has; nil = they are divided
+	out   []writtenChecked
+	size  int // bytes of entries in the last one
+}
+
+// message returns the one that takes an entry of a size.
+func (p *checkedParts) message(size int) *writtenChecked {
+	if len(p.out) == 0 || p.size > 0 && p.size+size > bytesPerPart {
+		p.out, p.size = append(p.out, writtenChecked{Connected: p.whole}), 0
+	}
+	p.size += size
+	return &p.out[len(p.out)-1]
 }
 
 // encoded writes texts and numbers as JSON; of those there is none that can't be written.

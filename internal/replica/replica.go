@@ -460,6 +460,13 @@ func (r *Replica) Parts() bool {
 	return r.node.Parts(r.clock())
 }
 
+// Closing reports whether this replica leaves and may have to publish the group's last plan.
+func (r *Replica) Closing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node.Closing(r.clock())
+}
+
 // Leave hands leadership over and keeps from campaigning. It returns when the
 // engine holds nothing for this replica any more, or when ctx ends.
 func (r *Replica) Leave(ctx context.Context) {

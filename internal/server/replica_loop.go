@@ -73,6 +73,9 @@ func (r *replicas) Reserved() uint64 {
 // Last implements [control.Group].
 func (r *replicas) Last() bool { return r.member.leads() && r.member.Parts() }
 
+// Closing implements [control.Group].
+func (r *replicas) Closing() bool { return r.member.Closing() }
+
 // Unserved implements [control.Group].
 func (r *replicas) Unserved() <-chan struct{} { return r.unserved }
 

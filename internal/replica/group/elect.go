@@ -270,6 +270,22 @@ func (n *Node) Parts(now time.Duration) bool {
 	return n.leaving
 }
 
+// Closing reports whether this replica, which leaves, may have to publish the group's last plan:
+// it reaches the engine, and as far as it can tell every other replica leaves, too, or is dead. One
+// that was killed looks alive for two heartbeats more; what is silent for longer than one does
+// not count here. Leadership is free once the lease of a leader that was killed has run out.
+func (n *Node) Closing(now time.Duration) bool {
+	if !n.leaving || !n.closes || !n.engine.reachable {
+		return false
+	}
+	for i := range n.peers {
+		if p := &n.peers[i]; p.ever && now-p.heard <= n.opts.Heartbeat && !p.status.Leaves {
+			return false
+		}
+	}
+	return true
+}
+
 // Leave hands leadership over and keeps from campaigning for good. The node goes
 // on to serve. It has left once [Node.Left] reports so.
 func (n *Node) Leave(now time.Duration) {

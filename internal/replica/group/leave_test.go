@@ -143,3 +143,51 @@ func TestLeavingReplicaAsksAtItsPace(t *testing.T) {
 	tells("c", true)
 	s.request(group.OpAcquire)
 }
+
+// TestClosing asserts when a replica that ends may have to publish the group's last plan: as soon
+// as it has not heard any replica that stays for a heartbeat, which is before a leader that was killed
+// counts as dead.
+func TestClosing(t *testing.T) {
+	before := claimOf("b", 3)
+	for _, c := range []struct {
+		name    string
+		closes  bool          // clients drop requests
+		silent  time.Duration // since b, the leader, and c were heard
+		leaves  bool          // both told that they leave
+		reaches bool          // the engine answers
+		want    bool
+	}{
+		{"b stays", true, 500 * time.Millisecond, false, true, false},
+		{"all leave", true, 500 * time.Millisecond, true, true, true},
+		{"b is silent", true, 1200 * time.Millisecond, false, true, true},
+		{"b is dead", true, 5 * time.Second, false, true, true},
+		{"nobody drops", false, 5 * time.Second, true, true, false},
+		{"the engine does not answer", true, 1200 * time.Millisecond, false, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScript(t, group.Saved{})
+			s.wait(0)
+			r := s.request(group.OpAcquire)
+			if c.reaches {
+				s.answer(r, group.Standing{Holder: before.Leader, Claim: before})
+			} else {
+				s.fail(r)
+			}
+			for _, from := range []string{"b", "c"} {
+				s.hears(from, group.Message{Status: &group.Status{Engine: true, Reaches: 3, Leaves: c.leaves}})
+			}
+			if s.node.Closing(s.now) {
+				t.Error("a replica that stays closes nothing")
+			}
+			s.node.Announce(s.now, c.closes)
+			s.now += c.silent
+			if got := s.node.Closing(s.now); got != c.want {
+				t.Errorf("closing: %t, want %t", got, c.want)
+			}
+			s.node.Leave(s.now)
+			if s.node.Closing(s.now) {
+				t.Error("one that has left closes nothing")
+			}
+		})
+	}
+}
