@@ -77,7 +77,7 @@ type Ending interface {
 }
 
 // ErrFollower answers operators on a replica that does not lead its group.
-var ErrFollower = errors.New("this replica follows another one, which decides")
+var ErrFollower = errors.New("this replica does not lead its group")
 
 // runInGroup is Run for a replica of a group.
 func (l *Loop) runInGroup(ctx context.Context) error {

@@ -229,6 +229,29 @@ func TestEtcdNearlyFull(t *testing.T) {
 	})
 }
 
+// TestEtcdLacksAMember asserts that operators are told of a member that does not answer while the
+// others do: the group can't stand the loss of as many more as they may expect.
+func TestEtcdLacksAMember(t *testing.T) {
+	c := startCluster(t, 3)
+	e := c.open("lacks", enginetest.Replica("a", 1))
+	if w := e.Warnings(t.Context()); len(w) > 0 {
+		t.Errorf("a whole etcd has warnings: %q", w)
+	}
+	lost := c.members[1]
+	c.kill(lost)
+	if w := e.Warnings(t.Context()); len(w) != 1 || !strings.Contains(w[0], lost.client+" does not answer: ") {
+		t.Errorf("the warnings are %q", w)
+	}
+	c.start(lost)
+	testhelp.Eventually(t, "no warning", func() bool { return len(e.Warnings(t.Context())) == 0 })
+	for _, m := range c.members {
+		c.kill(m)
+	}
+	if w := e.Warnings(t.Context()); len(w) > 0 {
+		t.Errorf("where nobody answers, the warnings are %q", w)
+	}
+}
+
 // TestEtcdOfTwoClusters asserts that operators are told of endpoints that do not belong to
 // one cluster: each of them would grant leadership on its own.
 func TestEtcdOfTwoClusters(t *testing.T) {

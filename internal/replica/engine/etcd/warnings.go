@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/isobar-xds/isobar/internal/replica/engine"
 )
 
@@ -18,17 +20,18 @@ const (
 )
 
 // Warnings implements [engine.Inspector]: members whose database has little space left,
-// alarms of etcd, and members of different clusters, as after a restore that made each of
-// them a cluster of its own. etcd refuses all writes, also those that renew leadership, once a
-// member's database reaches its quota. Members that do not answer are left out.
+// alarms of etcd, members of different clusters, as after a restore that made each of
+// them a cluster of its own, and members that do not answer while others do. etcd refuses all writes,
+// also those that renew leadership, once a member's database reaches its quota.
 func (e *Engine) Warnings(ctx context.Context) []string {
-	var out []string
+	var out, silent []string
 	first, cluster := "", uint64(0)
 	for _, member := range e.opts.Client.Endpoints() {
 		once, cancel := context.WithTimeout(ctx, statusPatience)
 		s, err := e.opts.Client.Status(once, member)
 		cancel()
 		if err != nil {
+			silent = append(silent, fmt.Sprintf("etcd member %s does not answer: %s", member, status.Convert(err).Message()))
 			continue
 		}
 		if first == "" {
@@ -48,5 +51,8 @@ func (e *Engine) Warnings(ctx context.Context) []string {
 				member, size/mib, quota/mib))
 		}
 	}
-	return out
+	if first == "" { // the engine can't be reached at all, which replicas tell themselves
+		return nil
+	}
+	return append(out, silent...)
 }
