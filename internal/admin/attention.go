@@ -174,7 +174,7 @@ var codes = []CodeInfo{
 	{CertificateEnds, Warning, "a certificate ends soon"},
 	{ReplicaLost, Warning, "a replica of the group can't be reached from the one that answers"},
 	{ElectionLost, Warning, "the election engine of the group does not answer, or was restored from a backup"},
-	{ElectionFull, Warning, "the election engine of the group has little space left, or has an alarm"},
+	{ElectionFull, Warning, "the election engine of the group has little space left, has an alarm, or lacks a member"},
 	{ReplicasDiffer, Warning, "the replicas of a group have different configuration files"},
 	{ServicePaused, Notice, "the weights of a service are frozen by an operator"},
 	{ORCAIgnored, Notice, "clients of a service with `orca` ignore the utilization that endpoints report: grpc-js and Envoy before 1.37"},
