@@ -41,13 +41,12 @@ func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64
 	for _, t := range slices.Concat(svc.Outages(), svc.Failures(), plan.Contradictions(svc), plan.LimitWarnings(svc, p.Made)) {
 		b.aboutf(svc, Code(t.Kind), t.Locality, "%s", t.Text)
 	}
-	for i := range svc.Findings.Deviating {
-		d := &svc.Findings.Deviating[i]
-		name, seen := svc.Spec.Name, plan.DeviationOf(d)
-		item := NewAttention(ClientsDeviate, "%s from %s: %s", name, placeOf(d.Source), seen).
+	for _, d := range plan.DeviationsOf(&svc.Findings) {
+		name := svc.Spec.Name
+		item := NewAttention(ClientsDeviate, "%s from %s: %s", name, placeOf(d.Source), d.String()).
 			Of(name).At(d.Source).See("isobar explain %s --from %s", name, d.Source)
-		if len(seen.Clients) == 1 && seen.Others == 0 {
-			item = item.By(seen.Clients[0].Node)
+		if len(d.Clients) == 1 && d.Others == 0 {
+			item = item.By(d.Clients[0].Node)
 		}
 		b.attend(item)
 	}

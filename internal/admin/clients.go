@@ -56,12 +56,14 @@ type ClientType struct {
 	Names        []string `json:"names,omitempty"` // sorted; only where they are few
 	SentVersion  string   `json:"sent_version"`
 	AckedVersion string   `json:"acked_version"`
-	AgeSeconds   float64  `json:"age_seconds"`         // since the last acknowledgement; of what was sent while there was none
-	InSync       bool     `json:"in_sync"`             // it accepted everything that it should have
-	Waiting      bool     `json:"waiting,omitempty"`   // what was sent last is not answered yet
-	Rejected     int      `json:"rejected,omitempty"`  // resources that the client has rejected and not accepted since
-	NACK         *NACK    `json:"last_nack,omitempty"` // the last refusal, also after the client recovered
-	Missing      int      `json:"missing,omitempty"`   // names of no service
+	AgeSeconds   float64  `json:"age_seconds"`       // since the last acknowledgement; of what was sent while there was none
+	InSync       bool     `json:"in_sync"`           // it accepted everything that it should have
+	Waiting      bool     `json:"waiting,omitempty"` // what was sent last is not answered yet
+	// WaitingSeconds is for how long it is not answered.
+	WaitingSeconds float64 `json:"waiting_seconds,omitempty"`
+	Rejected       int     `json:"rejected,omitempty"`  // resources that the client has rejected and not accepted since
+	NACK           *NACK   `json:"last_nack,omitempty"` // the last refusal, also after the client recovered
+	Missing        int     `json:"missing,omitempty"`   // names of no service
 }
 
 // Join adds what another stream of the client says of the same type.
@@ -82,6 +84,7 @@ func (t *ClientType) Join(other *ClientType) {
 	}
 	t.InSync = first.InSync && second.InSync
 	t.Waiting = first.Waiting || second.Waiting
+	t.WaitingSeconds = max(first.WaitingSeconds, second.WaitingSeconds)
 	t.Rejected = first.Rejected + second.Rejected
 	t.Missing = first.Missing + second.Missing
 	if second.NACK != nil && (t.NACK == nil || second.NACK.At.After(t.NACK.At)) {
@@ -106,6 +109,28 @@ func (t *ClientType) Late(other *ClientType) bool {
 	return t.AgeSeconds < other.AgeSeconds
 }
 
+// answerTime is how long a client may take to answer, and still counts as in sync: after
+// each plan all clients owe an answer for a moment.
+const answerTime = 2 * time.Second
+
+// Follows reports whether a client accepted everything that it should have, or has only
+// just been sent the rest.
+func (c *Client) Follows() bool {
+	if c.InSync {
+		return true
+	}
+	for name := range c.Types {
+		if t := c.Types[name]; !t.follows() {
+			return false
+		}
+	}
+	return len(c.Types) > 0
+}
+
+func (t *ClientType) follows() bool {
+	return t.InSync || (t.Waiting && t.Rejected == 0 && t.WaitingSeconds <= answerTime.Seconds())
+}
+
 // InSync is the state of a client that accepted everything that it should have.
 const InSync = "in sync"
 
@@ -115,7 +140,7 @@ func (t *ClientType) State() string {
 	switch {
 	case t.Rejected > 0:
 		return "NACK"
-	case !t.InSync:
+	case !t.follows():
 		return "behind"
 	case t.Missing > 0:
 		return "not found"
@@ -189,10 +214,8 @@ type ClientDeviates struct {
 func deviatingSources(p *plan.Plan) []DeviatingSource {
 	var out []DeviatingSource
 	for _, svc := range p.Services {
-		for i := range svc.Findings.Deviating {
-			d := &svc.Findings.Deviating[i]
-			seen := plan.DeviationOf(d)
-			out = append(out, DeviatingSource{DeviationSeen: *seen, Service: svc.Spec.Name, Locality: d.Source, Text: seen.String()})
+		for _, d := range plan.DeviationsOf(&svc.Findings) {
+			out = append(out, DeviatingSource{DeviationSeen: d.DeviationSeen, Service: svc.Spec.Name, Locality: d.Source, Text: d.String()})
 		}
 	}
 	return out

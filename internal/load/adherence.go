@@ -75,7 +75,12 @@ type Findings struct {
 	// Deviating names sources that do not follow their shares, and the likely
 	// cause, for explain.
 	Deviating []Deviation
+	// Individual names clients that do not follow their shares, of sources that do as a
+	// whole, as far as is known; see [Adherence.Name].
+	Individual []Deviation
 }
+
+func compareDeviation(d Deviation, source isobar.Locality) int { return d.Source.Compare(source) }
 
 // Landing is a rate from a source into a locality.
 type Landing struct {
@@ -96,12 +101,13 @@ type Barred struct {
 	Landed   float64 // fraction of plan that landed when it was barred
 }
 
-// Deviation is a source whose observed shares differ from its plan.
+// Deviation is a source whose observed shares differ from its plan, or some of whose
+// clients' do.
 type Deviation struct {
 	Source isobar.Locality
 	Points float64 // largest difference of a share, percent
 	Cause  string  // one of the Cause constants
-	// Clients are those that stand out, the largest first, and Others counts more of
+	// Clients are those that do not follow, the largest first, and Others counts more of
 	// them; see [Adherence.Name].
 	Clients []ClientDeviation
 	Others  int
@@ -271,8 +277,12 @@ type pair struct {
 	failover    bool    // lands through a lower tier
 }
 
+func (s *serviceAdherence) find(l isobar.Locality) (int, bool) {
+	return slices.BinarySearchFunc(s.sources, l, func(x *sourceEvidence, l isobar.Locality) int { return x.source.Compare(l) })
+}
+
 func (s *serviceAdherence) source(l isobar.Locality) *sourceEvidence {
-	i, found := slices.BinarySearchFunc(s.sources, l, func(x *sourceEvidence, l isobar.Locality) int { return x.source.Compare(l) })
+	i, found := s.find(l)
 	if !found {
 		s.sources = slices.Insert(s.sources, i, &sourceEvidence{source: l})
 	}

@@ -1,7 +1,6 @@
 package load_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -268,49 +267,6 @@ func TestDeviationsAreNamed(t *testing.T) {
 				t.Fatalf("deviating = %+v, want cause %q", f.Deviating, tc.cause)
 			}
 			near(t, "points", f.Deviating[0].Points, tc.points, 1)
-		})
-	}
-}
-
-// TestDeviatingClientsAreNamed: of a source that deviates, the clients whose own reports
-// are off are named, the largest first; where all are a little off, nobody is.
-func TestDeviatingClientsAreNamed(t *testing.T) {
-	planned := shares{zoneA: 0.8, zoneB: 0.2}
-	for _, tc := range []struct {
-		name   string
-		nodes  int
-		obey   func(node int) map[isobar.Locality]float64
-		want   []string
-		others int
-		points float64
-	}{
-		{"one of four", 4, func(n int) map[isobar.Locality]float64 {
-			if n == 2 {
-				return shares{zoneB: 1}
-			}
-			return nil
-		}, []string{"n2"}, 0, 80},
-		{"more than are named", 8, func(int) map[isobar.Locality]float64 { return shares{zoneB: 1} }, []string{"n0", "n1", "n2", "n3", "n4"}, 3, 80},
-		{"to where nothing is planned", 2, func(int) map[isobar.Locality]float64 { return shares{zoneC: 1} }, []string{"n0", "n1"}, 0, 100},
-		{"all a little", 4, func(int) map[isobar.Locality]float64 { return shares{zoneA: 0.67, zoneB: 0.33} }, nil, 0, 0},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t, &worldSource{at: zoneA, nodes: tc.nodes, rate: 200, shares: planned, named: true, obey: tc.obey})
-			f := w.run(3)
-			if len(f.Deviating) != 1 {
-				t.Fatalf("deviating = %+v", f.Deviating)
-			}
-			w.evidence.Name(&f, w.tab)
-			d := f.Deviating[0]
-			var names []string
-			for _, c := range d.Clients {
-				names = append(names, c.Node)
-				near(t, "points of "+c.Node, c.Points, tc.points, 1)
-				near(t, "rate of "+c.Node, c.Rate, 200, 1)
-			}
-			if !slices.Equal(names, tc.want) || d.Others != tc.others {
-				t.Errorf("named %v and %d more, want %v and %d", names, d.Others, tc.want, tc.others)
-			}
 		})
 	}
 }

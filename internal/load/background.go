@@ -112,6 +112,12 @@ func (s *sourceEvidence) lost(l isobar.Locality) bool {
 	return p != nil && (p.failing() || !p.barred.IsZero())
 }
 
+// loses reports whether a locality does not take what is planned for it: clients leave it
+// by themselves then.
+func (s *sourceEvidence) loses() bool {
+	return slices.ContainsFunc(s.pairs, func(p *pair) bool { return p.share > 0 && s.lost(p.locality) })
+}
+
 // weigh notes whether a pair lands above plan, and by how much (requests/s).
 func (p *pair) weigh(over bool, rate float64) {
 	if !over {

@@ -11,49 +11,128 @@ type ClientDeviation struct {
 	Node    string  // node.id
 	Cluster string  // node.cluster
 	Rate    float64 // requests/s
-	Points  float64 // largest difference of a share, percent
+	Points  float64 // by how much a share is at least off, percent
 }
 
-// maxDeviants bounds the clients that a deviation names.
-const maxDeviants = 5
+const (
+	// maxDeviants bounds the clients that a deviation names.
+	maxDeviants = 5
+	// clientPoints is how far a client's share has to be from all shares that were in
+	// force, as a fraction of its requests.
+	clientPoints = offPoints + steadyPoints
+	// clientChance is the negated logarithm of the probability up to which a share is
+	// beyond chance, in one window. A client that follows is off in offWindows of them in
+	// a row with a probability of at most e^-30: with 50,000 clients of a service, windows
+	// of 10 s and 10 shares each that is one false name in three years.
+	clientChance = 10.0
+)
 
-// Name finds the clients that make sources deviate: those whose own newest windows are off
-// what was planned for the source, beyond chance. The largest are named. It is for what
-// Observe has just returned, and names nobody where no client stands out.
+// Name judges the clients of a service by themselves, and names those that do not
+// follow: the largest of a source that deviates (see Deviating), or others, of which a
+// source has too few to deviate, or whose shares change too fast to tell (see
+// Individual). It is to be called after each Observe, for what that has just returned.
 func (e *Adherence) Name(f *Findings, t *Table) {
 	service, known := t.services[f.Service], e.services[f.Service]
 	if service == nil || known == nil {
 		return
 	}
-	for i := range f.Deviating {
-		d := &f.Deviating[i]
-		planned := known.source(d.Source).realised
-		for _, src := range service.sources {
-			if src.locality == d.Source {
-				d.Clients, d.Others = src.deviants(planned, t)
+	for _, src := range service.sources {
+		i, planned := known.find(src.locality)
+		if !planned {
+			continue
+		}
+		evidence := known.sources[i]
+		src.judgeClients(evidence, t)
+		j, deviates := slices.BinarySearchFunc(f.Deviating, src.locality, compareDeviation)
+		switch {
+		case deviates:
+			f.Deviating[j].Clients, f.Deviating[j].Others = src.deviants(strayed, t)
+		case !evidence.loses():
+			if clients, others := src.deviants(strays, t); len(clients) > 0 {
+				f.Individual = append(f.Individual, Deviation{
+					Source: src.locality, Points: clients[0].Points, Cause: CauseUnknown, Clients: clients, Others: others,
+				})
 			}
 		}
 	}
 }
 
-// deviants lists the clients of a source that are off the plan, the largest first, and
-// counts those beyond maxDeviants.
-func (s *source) deviants(planned []realised, t *Table) (named []ClientDeviation, others int) {
-	type key struct{ node, cluster string }
-	found := map[key]ClientDeviation{}
+// judgeClients counts for each client the windows in a row that are off the shares that
+// were in force, as they come.
+func (s *source) judgeClients(evidence *sourceEvidence, t *Table) {
+	// One range for all windows that came since the tick before: it is wider than that of
+	// each, by what changed within a tick.
+	from, to := len(evidence.reigns), 0
 	for _, f := range s.flows {
+		if base := evidence.acknowledged(f.window.since); unjudged(f, t) && base >= 0 {
+			from, to = min(from, base), max(to, evidence.before(base, f.window.until))
+		}
+	}
+	var spans []span
+	if from < to {
+		spans = join(evidence.reigns[from:to])
+	}
+	for _, f := range s.flows {
+		if !unjudged(f, t) {
+			continue
+		}
+		f.judged = uint8(f.windows) //nolint:gosec // it wraps: the next window has another one
+		if evidence.acknowledged(f.window.since) < 0 {
+			continue
+		}
+		points, off := f.window.off(spans)
+		if !off {
+			f.off = 0
+			continue
+		}
+		f.off, f.points = min(f.off+1, offWindows), uint8(100*points+0.5)
+	}
+}
+
+// strayed reports whether the newest window of a flow was off the shares.
+func strayed(f *flow) bool { return f.off > 0 }
+
+// strays reports whether a flow is off the shares whatever its source does: for windows
+// in a row, and not because its client uses lower tiers.
+func strays(f *flow) bool {
+	lower := 0.0
+	for i := range f.window.sites {
+		if s := &f.window.sites[i]; s.priority > 0 {
+			lower += s.issued
+		}
+	}
+	return f.off >= offWindows && lower <= failsOver*f.window.issued
+}
+
+// unjudged reports whether a flow has a window that says something of its client and that
+// judgeClients has not seen. A window that is prolonged holds requests of the one before.
+func unjudged(f *flow, t *Table) bool {
+	if f.judged == uint8(f.windows) || f.extended { //nolint:gosec // see judgeClients
+		return false
+	}
+	_, fresh := f.trust(t.snapshotAt, t.interval)
+	return fresh
+}
+
+// deviants lists the clients of a source that are off, the largest first, and counts those
+// beyond maxDeviants.
+func (s *source) deviants(off func(*flow) bool, t *Table) (named []ClientDeviation, others int) {
+	type key struct{ node, cluster string }
+	var found map[key]ClientDeviation
+	for _, f := range s.flows {
+		if !off(f) {
+			continue
+		}
 		if _, fresh := f.trust(t.snapshotAt, t.interval); !fresh {
 			continue
 		}
-		points, off := f.window.off(planned)
-		if !off {
-			continue
+		if found == nil {
+			found = map[key]ClientDeviation{}
 		}
 		k := key{f.stream.node.ID, f.stream.node.Cluster}
 		x := found[k] // a client may have several streams
-		found[k] = ClientDeviation{Node: k.node, Cluster: k.cluster, Rate: x.Rate + f.window.issued, Points: max(x.Points, points)}
+		found[k] = ClientDeviation{Node: k.node, Cluster: k.cluster, Rate: x.Rate + f.window.issued, Points: max(x.Points, float64(f.points))}
 	}
-	named = make([]ClientDeviation, 0, len(found))
 	for _, x := range found { //isobar:sorted the list is sorted below
 		named = append(named, x)
 	}
@@ -64,29 +143,57 @@ func (s *source) deviants(planned []realised, t *Table) (named []ClientDeviation
 	return named[:len(named)-others], others
 }
 
-// off compares what a window tells with what was planned, percent. What is off by chance,
-// or because shares just moved, does not count.
-func (w *window) off(planned []realised) (points float64, off bool) {
-	total := w.issued * w.length.Seconds()
-	if total < enoughProbes {
+// off reports whether a share of a window is off what bounds the shares that were in
+// force, beyond chance, and by how much at least, as a fraction. What fails says nothing:
+// clients leave it by themselves. spans are sorted by locality, as the window is.
+func (w *window) off(spans []span) (points float64, off bool) {
+	requests := w.issued * w.length.Seconds()
+	if len(spans) == 0 || requests < enoughProbes || w.errors > failsOver*w.issued {
 		return 0, false
 	}
-	rest := w.issued
-	judge := func(rate, plan float64) {
-		diff := math.Abs(rate/w.issued-plan) - steadyPoints
-		off = off || diff > offPoints && diff > sigmas*math.Sqrt(plan*(1-plan)/total)
-		points = max(points, 100*math.Abs(rate/w.issued-plan))
+	judge := func(rate, low, high float64) {
+		share := rate / w.issued
+		edge := min(max(share, low), high) // of the range, the share that explains it best
+		points = max(points, math.Abs(share-edge))
+		off = off || math.Abs(share-edge) > clientPoints && requests*divergence(share, edge) > clientChance
 	}
-	for i := range planned {
+	rest, k := 0.0, 0 // rest is where nothing was planned
+	for i := range spans {
 		rate := 0.0
-		for k := range w.sites {
-			if w.sites[k].where() == planned[i].locality {
-				rate += w.sites[k].issued
+		for ; k < len(w.sites); k++ {
+			order := w.sites[k].compare(&spans[i].locality)
+			if order > 0 {
+				break
+			}
+			if order == 0 {
+				rate = w.sites[k].issued
+			} else {
+				rest += w.sites[k].issued
 			}
 		}
-		rest -= rate
-		judge(rate, planned[i].planned)
+		judge(rate, spans[i].low, spans[i].high)
 	}
-	judge(max(0, rest), 0) // where nothing was planned, and nobody else sends
+	for ; k < len(w.sites); k++ {
+		rest += w.sites[k].issued
+	}
+	judge(rest, 0, 0)
 	return points, off
+}
+
+// divergence is the Kullback-Leibler divergence of two coins. Of n requests that each go
+// somewhere with a probability of at most p, the part q > p does with a probability of
+// at most exp(-n*divergence(q, p)) (Chernoff), also where the probability differs from
+// request to request; and likewise below.
+func divergence(q, p float64) float64 {
+	return term(q, p) + term(1-q, 1-p)
+}
+
+func term(q, p float64) float64 {
+	switch {
+	case q <= 0:
+		return 0
+	case p <= 0:
+		return math.Inf(1)
+	}
+	return q * math.Log(q/p)
 }

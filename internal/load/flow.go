@@ -20,6 +20,9 @@ type flow struct {
 	own      bool          // the window was reported on this stream, not inherited
 	extended bool          // it was too short, and is prolonged by the one before
 	habits   uint8         // windows that usual was made of, up to usualWindows
+	judged   uint8         // the window that was held against the shares last; see judgeClients
+	off      uint8         // windows in a row that were off them, up to offWindows
+	points   uint8         // by how much the last one was, percent
 	weight   float64       // how much of the window counts; below 1 for streams that are doubted (see judge)
 	windows  int           // so far
 	busy     int           // of them, those with traffic

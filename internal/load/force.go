@@ -65,21 +65,34 @@ func (r *shareGeneration) tells(shares []PlannedShare) bool {
 // that 95% had acknowledged when it began, and all that came until it ended.
 // What is older is forgotten. ok is false while nothing had been acknowledged.
 func (s *sourceEvidence) inForce(since, until time.Time) (spans []span, ok bool) {
-	base := -1
-	for i := range s.reigns {
-		if acked := s.reigns[i].acked; !acked.IsZero() && !acked.After(since) {
-			base = i
-		}
-	}
+	base := s.acknowledged(since)
 	if base < 0 {
 		return nil, false
 	}
 	s.reigns = slices.Delete(s.reigns, 0, base)
-	end := 1
-	for end < len(s.reigns) && s.reigns[end].from.Before(until) {
+	return join(s.reigns[:s.before(0, until)]), true
+}
+
+// acknowledged returns the index of the shares that 95% had acknowledged at a time; -1
+// while nothing had been.
+func (s *sourceEvidence) acknowledged(at time.Time) int {
+	base := -1
+	for i := range s.reigns {
+		if acked := s.reigns[i].acked; !acked.IsZero() && !acked.After(at) {
+			base = i
+		}
+	}
+	return base
+}
+
+// before returns the index, above base, of the first shares that came into force at a
+// time or later.
+func (s *sourceEvidence) before(base int, at time.Time) int {
+	end := base + 1
+	for end < len(s.reigns) && s.reigns[end].from.Before(at) {
 		end++
 	}
-	return join(s.reigns[:end]), true
+	return end
 }
 
 // join widens the spans to those of all generations. A locality that is missing

@@ -120,7 +120,8 @@ func TestObedientClientsAreNeverAccused(t *testing.T) {
 				f := e.Observe(now, s, []load.PlannedSource{{
 					Source: zoneA, Shares: current.shares, Acked: current.acked(now), Streams: clients,
 				}})
-				if len(f.Barred)+len(f.Unreachable)+len(f.Background)+len(f.Deviating) > 0 {
+				e.Name(&f, tab)
+				if len(f.Barred)+len(f.Unreachable)+len(f.Background)+len(f.Deviating)+len(f.Individual) > 0 {
 					rt.Fatalf("after %d intervals: %+v", k+1, f)
 				}
 			}

@@ -72,6 +72,7 @@ func (w *world) run(intervals int) load.Findings {
 		w.tab.Merge(windows)
 		if svc := w.tab.Snapshot(w.now).Service("checkout"); svc != nil {
 			w.findings = w.evidence.Observe(w.now, svc, w.planned())
+			w.evidence.Name(&w.findings, w.tab)
 		}
 	}
 	return w.findings

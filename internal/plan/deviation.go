@@ -2,8 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
@@ -11,6 +13,9 @@ import (
 type DeviationSeen struct {
 	Points float64 `json:"points"` // largest difference of a share, percent
 	Cause  string  `json:"cause"`
+	// ClientsOnly says that single clients do not follow, while the source as a whole does,
+	// or its shares change too fast to tell. Points is that of the largest then.
+	ClientsOnly bool `json:"clients_only,omitempty"`
 	// Clients are those that stand out, the largest first: at most five, and Others
 	// counts more of them. None stands out where all are a little off.
 	Clients []DeviatingClient `json:"clients,omitempty"`
@@ -22,11 +27,32 @@ type DeviatingClient struct {
 	Node    string  `json:"node"`    // node.id
 	Cluster string  `json:"cluster"` // node.cluster
 	Rate    float64 `json:"rate"`    // requests/s
-	Points  float64 `json:"points"`  // largest difference of a share, percent
+	Points  float64 `json:"points"`  // by how much a share is at least off those that it was told, percent
 }
 
-// DeviationOf is what operators see of a deviation.
-func DeviationOf(d *load.Deviation) *DeviationSeen {
+// DeviationsOf is what operators see of the deviations of a service, sorted by source.
+func DeviationsOf(f *load.Findings) []SourceDeviation {
+	var out []SourceDeviation
+	for _, d := range f.Deviating {
+		out = append(out, SourceDeviation{Source: d.Source, DeviationSeen: *seenOfDeviation(&d)})
+	}
+	for _, d := range f.Individual {
+		seen := seenOfDeviation(&d)
+		seen.ClientsOnly = true
+		out = append(out, SourceDeviation{Source: d.Source, DeviationSeen: *seen})
+	}
+	slices.SortFunc(out, func(a, b SourceDeviation) int { return a.Source.Compare(b.Source) })
+	return out
+}
+
+// SourceDeviation is a deviation with the client locality that it is of.
+type SourceDeviation struct {
+	DeviationSeen
+
+	Source isobar.Locality
+}
+
+func seenOfDeviation(d *load.Deviation) *DeviationSeen {
 	out := &DeviationSeen{Points: d.Points, Cause: d.Cause, Others: d.Others}
 	for _, c := range d.Clients {
 		out.Clients = append(out.Clients, DeviatingClient(c))
@@ -56,6 +82,9 @@ func (d *DeviationSeen) String() string {
 	who := strings.Join(names, ", ")
 	if d.Others > 0 {
 		who += fmt.Sprintf(" and %d more", d.Others)
+	}
+	if d.ClientsOnly {
+		return fmt.Sprintf("clients %s do not follow their weights: %s of the requests of the first go elsewhere than planned", who, part(d.Clients[0].Points))
 	}
 	return fmt.Sprintf("clients %s do not follow their weights: %s of the requests of their locality go elsewhere than planned; %s", who, part(d.Points), why)
 }

@@ -71,9 +71,9 @@ func (e *explainer) explain() Explanation {
 			out.Clients = append(out.Clients, ClientExplained{Client: c.Name, Rate: c.Rate})
 		}
 	}
-	for _, d := range e.s.Findings.Deviating {
+	for _, d := range DeviationsOf(&e.s.Findings) {
 		if d.Source == e.source {
-			out.Deviation = DeviationOf(&d)
+			out.Deviation = &d.DeviationSeen
 		}
 	}
 	out.Warnings = append(out.Warnings, e.warnings(out.Localities)...)

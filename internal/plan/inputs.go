@@ -205,6 +205,9 @@ type SilentClients struct {
 // they send nobody knows: each counts as the mean of those of its source that report,
 // where none does as the mean of all.
 func (s *Service) ToldCoverage(silent []SilentClients) float64 {
+	if len(silent) == 0 {
+		return s.Coverage
+	}
 	demand, nodes := 0.0, 0
 	reporting := map[isobar.Locality]float64{} // the mean demand of a client
 	if s.Load != nil {
