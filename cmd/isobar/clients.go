@@ -65,7 +65,7 @@ func writeClients(w io.Writer, list admin.ClientList, width int) error {
 	inSync, lost, streams := 0, 0, 0
 	for i := range list.Clients {
 		streams += list.Clients[i].Streams
-		if list.Clients[i].InSync {
+		if list.Clients[i].Follows() {
 			inSync++
 		}
 		if len(list.Clients[i].Missing) > 0 {

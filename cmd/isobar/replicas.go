@@ -125,6 +125,10 @@ change needs a majority again. The admin interface must be writable.`,
 
 // writeReplicas prints a table with one line for each replica.
 func writeReplicas(w io.Writer, g *admin.ReplicaGroup, troubles []string, width int) error {
+	if g.Role == admin.RoleAlone {
+		_, err := fmt.Fprintln(w, "this server is alone: its configuration has no group of replicas")
+		return err
+	}
 	var b strings.Builder
 	leader := "no leader"
 	if g.Leader != "" {

@@ -8,7 +8,7 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
-import { loading, requests, rows, steady } from './limits.mjs';
+import { connected, loading, requests, rows, steady, steadyService } from './limits.mjs';
 import { access, base, persist, replicas } from './servers.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -267,6 +267,36 @@ async function questions(address, page) {
   });
 }
 
+/** One fact is one number, on every page and on the command line. */
+async function agree(address, page) {
+  const read = async (path) => (await fetch(new URL(`../v1/${path}`, address))).json();
+  const both = async (what, shown, told) => {
+    for (let i = 0; ; i++) { // both change with the fleet
+      const [a, b] = [await shown(), await told()];
+      if (a === b) return;
+      assert.ok(i < 50, `${what}: the page shows ${a}, the API ${b}`);
+      await page.waitForTimeout(200);
+    }
+  };
+  await page.goto(`${address}#/service/checkout?from=us-east%2Fa&to=us-east%2Fa`);
+  const tile = page.locator('.tile', { hasText: 'Coverage' }).locator('dd');
+  const coverage = async () => `${(100 * (await read('explain?service=checkout&from=us-east/a')).coverage).toFixed(0)}%`;
+  await both('coverage', async () => /^\d+%/.exec(await tile.innerText())?.[0], coverage);
+  assert.notEqual(await coverage(), '100%', 'silent-1 reports nothing');
+  // Why a capacity is what it is.
+  const { localities } = await read('capacity?service=checkout');
+  assert.ok(localities[0].why);
+  await shows(page, /Capacity of us-east\/a\s+[\d.k]+ req\/s, declared [\d.k]+: \S+/);
+  const inSync = async () => {
+    const { clients } = await read('status');
+    return `${clients.in_sync} of ${clients.total}`;
+  };
+  await page.goto(address);
+  await both('in sync on the first page', async () => (await page.locator('.tile', { hasText: 'Clients in sync' }).locator('dd').innerText()).replace(/\s*of /, ' of '), inSync);
+  await page.goto(`${address}#/clients`);
+  await both('in sync on Clients', async () => /in sync: (\d+ of \d+)/.exec(await page.locator('main').innerText())?.[1], inSync);
+}
+
 /** The page of a service says what needs attention of it, and a link leads to the part that shows it. */
 async function parts(address, page) {
   await page.goto(`${address}#/service/checkout`);
@@ -450,6 +480,7 @@ try {
     said('every screen at three sizes, light and dark, without violations');
   }
   await questions(address, page);
+  await agree(address, page);
   await parts(address, page);
   await fields(address, page);
   await file(address, page);
@@ -486,6 +517,8 @@ try {
   said(`10,000 services in ${most} rows, the first screen in ${few} requests, none while nobody looks`);
   await loading(browser, address);
   await steady(browser, address);
+  await steadyService(browser, address);
+  await connected(browser, address);
   said('a page that loads says so, and what needs attention moves nothing');
   await replicas(browser, addresses, order);
   said('replicas: leader, failure tolerance, a lost one');

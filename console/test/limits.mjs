@@ -87,6 +87,49 @@ export async function steady(browser, address) {
   assert.equal(await top(Array(20).fill(item), { services: 3, failing: 1, worst: [] }), before);
 }
 
+/** So does the matrix on the page of a service. */
+export async function steadyService(browser, address) {
+  const item = { code: 'no_load', severity: 'warning', text: 'no client has reported load' };
+  const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
+  let attention = [];
+  await page.route('**/v1/status?service=*', async (route) => {
+    const answer = await route.fetch();
+    await route.fulfill({ json: { ...(await answer.json()), attention } });
+  });
+  await page.goto(`${address}#/service/checkout`);
+  await page.getByRole('heading', { name: 'Nothing needs attention' }).waitFor();
+  const before = (await page.locator('table.matrix').boundingBox()).y;
+  attention = Array(12).fill(item);
+  await page.getByRole('heading', { name: '12 things need attention' }).waitFor();
+  assert.equal((await page.locator('table.matrix').boundingBox()).y, before);
+  await page.close();
+}
+
+/** Every screen says whether it is live, and opens without an error in the browser's console. */
+export async function connected(browser, address) {
+  const page = await browser.newPage();
+  const errors = [];
+  page.on('console', (m) => m.type() === 'error' && errors.push(m.text()));
+  const screens = ['', '#/service/checkout', '#/regions', '#/time', '#/whatif', '#/clients', '#/checkers', '#/replicas'];
+  for (const hash of screens) {
+    await page.goto('about:blank');
+    await page.goto(address + hash);
+    await page.getByText('Live', { exact: true }).waitFor();
+    await page.locator('main').waitFor();
+  }
+  assert.deepEqual(errors, []);
+  await page.close();
+  // What was read before the server went is not of now.
+  const left = await standIn(address, '', async (at) => {
+    const gone = await browser.newPage();
+    await gone.goto(`${at}#/replicas`);
+    await gone.getByText('Live', { exact: true }).waitFor();
+    return gone;
+  });
+  await left.getByText('Not connected').waitFor();
+  await left.close();
+}
+
 /** Few requests open the first screen, and none follow while nobody looks at the page. */
 export async function requests(browser, address) {
   const page = await browser.newPage();

@@ -69,7 +69,7 @@ func (l *live) now(ctx context.Context, s *statusAPI) *liveSet {
 		cancel()
 	}
 	if p != nil && (old.of != p || old.rows == nil) {
-		next.takeServices(p, old.rows)
+		next.takeServices(p, s.opts.Fleet.Subscribers(), old.rows)
 	}
 	l.last = next
 	return next
@@ -92,7 +92,7 @@ func (s *liveSet) takeStatus(status Status, at time.Time) {
 	}
 }
 
-func (s *liveSet) takeServices(p *plan.Plan, old []liveRow) {
+func (s *liveSet) takeServices(p *plan.Plan, clients []ServiceClients, old []liveRow) {
 	rows := make([]liveRow, 0, len(p.Services))
 	k := 0
 	for _, svc := range p.Services {
@@ -100,7 +100,7 @@ func (s *liveSet) takeServices(p *plan.Plan, old []liveRow) {
 			s.removed = s.number
 			k++
 		}
-		line := overviewOf(p, svc)
+		line := overviewOf(p, svc, clients)
 		line.round()
 		row := liveRow{name: svc.Spec.Name, json: encoded(line), told: s.number}
 		if k < len(old) && old[k].name == row.name {

@@ -62,17 +62,16 @@ func (s *statusAPI) getOverview(w http.ResponseWriter, r *http.Request) {
 	if p != nil {
 		clients := s.opts.Fleet.Subscribers()
 		for _, svc := range p.Services {
-			o := overviewOf(p, svc)
-			o.Coverage = svc.ToldCoverage(SilentOf(clients, svc.Spec.Name))
-			out.Services = append(out.Services, o)
+			out.Services = append(out.Services, overviewOf(p, svc, clients))
 		}
 	}
 	reply(w, http.StatusOK, out)
 }
 
-func overviewOf(p *plan.Plan, svc *plan.Service) ServiceOverview {
+// overviewOf is a service in one line. clients are those of all services, sorted by service.
+func overviewOf(p *plan.Plan, svc *plan.Service, clients []ServiceClients) ServiceOverview {
 	out := ServiceOverview{
-		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Serves: svc.Mode(), Hold: svc.Hold, Paused: svc.Paused, Coverage: svc.Coverage,
+		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Serves: svc.Mode(), Hold: svc.Hold, Paused: svc.Paused, Coverage: svc.ToldCoverage(SilentOf(clients, svc.Spec.Name)),
 		Gap: svc.PlanGap, CeilingScale: 1,
 	}
 	if svc.Solution != nil {

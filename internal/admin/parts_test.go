@@ -49,7 +49,10 @@ func (p *planner) Reserves() (time.Time, []plan.Reserve) {
 
 func (p *planner) Losses() []plan.ZoneLoss { return p.losses }
 
-type fleet struct{ clients func() []admin.Client }
+type fleet struct {
+	clients     func() []admin.Client
+	subscribers []admin.ServiceClients
+}
 
 func fleetOf(o *admin.Options) *fleet { return o.Fleet.(*fleet) }
 
@@ -66,7 +69,7 @@ func (f *fleet) ClientsOf(service string) []admin.Client {
 	})
 }
 
-func (f *fleet) Subscribers() []admin.ServiceClients { return nil }
+func (f *fleet) Subscribers() []admin.ServiceClients { return f.subscribers }
 func (f *fleet) UnknownClusters() []string           { return nil }
 
 // unchecked is the part of an operator that checks no drain and tells nothing of the future.

@@ -103,17 +103,14 @@ func (s *planAPI) getPlan(w http.ResponseWriter, r *http.Request) {
 			failUnknownService(w, name)
 			return
 		}
-		view.Services = []ServiceView{viewService(svc, s.overrides()[name])}
-		view.Services[0].Coverage = svc.ToldCoverage(SilentOf(s.opts.Fleet.Subscribers(), name))
+		view.Services = []ServiceView{viewService(svc, s.overrides()[name], s.opts.Fleet.Subscribers())}
 		view.Violations = slices.DeleteFunc(view.Violations, func(v invariant.Violation) bool { return v.Service != name })
 		reply(w, http.StatusOK, view)
 		return
 	}
 	overrides, clients := s.overrides(), s.opts.Fleet.Subscribers()
 	for _, svc := range p.Services {
-		v := viewService(svc, overrides[svc.Spec.Name])
-		v.Coverage = svc.ToldCoverage(SilentOf(clients, svc.Spec.Name))
-		view.Services = append(view.Services, v)
+		view.Services = append(view.Services, viewService(svc, overrides[svc.Spec.Name], clients))
 	}
 	reply(w, http.StatusOK, view)
 }
@@ -140,9 +137,10 @@ func viewPlan(p *plan.Plan) PlanView {
 	return v
 }
 
-func viewService(svc *plan.Service, overrides []isobar.HealthOverride) ServiceView {
+// viewService shows a service of a plan. clients are those of all services, sorted by service.
+func viewService(svc *plan.Service, overrides []isobar.HealthOverride, clients []ServiceClients) ServiceView {
 	v := ServiceView{
-		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.Coverage, Hold: svc.Hold, Paused: svc.Paused, RequestLimit: svc.RequestLimit.Max,
+		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.ToldCoverage(SilentOf(clients, svc.Spec.Name)), Hold: svc.Hold, Paused: svc.Paused, RequestLimit: svc.RequestLimit.Max,
 		Policy: svc.Spec.Policy, PolicyGap: svc.PolicyGap, PolicyMS: svc.PolicyMS,
 		PlanGap: svc.PlanGap, CeilingScale: 1,
 		Localities: []SiteView{}, Sources: []SourceView{}, HealthOverrides: overrides,

@@ -213,7 +213,7 @@ func TestRemote(t *testing.T) {
 
 func TestServeStopsWithItsContext(t *testing.T) {
 	w := newWorld()
-	s, err := admin.New(admin.Options{Objects: w, Parser: jsonParser{}, Planner: &planner{world: w, explain: explain}, Fleet: &fleet{clients}})
+	s, err := admin.New(admin.Options{Objects: w, Parser: jsonParser{}, Planner: &planner{world: w, explain: explain}, Fleet: &fleet{clients: clients}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestServeStopsWithItsContext(t *testing.T) {
 }
 
 func TestNewWantsItsParts(t *testing.T) {
-	if _, err := admin.New(admin.Options{Fleet: &fleet{clients}}); err == nil {
+	if _, err := admin.New(admin.Options{Fleet: &fleet{clients: clients}}); err == nil {
 		t.Error("an interface without objects was built")
 	}
 }

@@ -93,11 +93,14 @@ func (s *replicaAPI) carries(r *http.Request) bool {
 	return pattern != ""
 }
 
+// RoleAlone is the role of a server that belongs to no group.
+const RoleAlone = "alone"
+
 // ReplicaGroup is a group of replicas as one of them sees it.
 type ReplicaGroup struct {
 	Group          string         `json:"group"`
-	Name           string         `json:"name"` // of the replica that answers
-	Role           string         `json:"role"`
+	Name           string         `json:"name"`               // of the replica that answers
+	Role           string         `json:"role"`               // "alone" without a group: the rest is empty then
 	Since          time.Time      `json:"since"`              // of the role
 	Leader         string         `json:"leader,omitempty"`   // missing where no replica is known to lead
 	LedSince       time.Time      `json:"led_since,omitzero"` // when the first plan of the leader's epoch came to this replica
@@ -157,6 +160,9 @@ func (g *ReplicaGroup) Troubles() []string {
 // Attention tells what is wrong with the group.
 func (g *ReplicaGroup) Attention() []Attention {
 	const see = "isobar replicas status"
+	if g.Role == RoleAlone {
+		return nil
+	}
 	var out []Attention
 	if g.Leader == "" {
 		out = append(out, NewAttention(GroupLeaderless, "no replica leads group %s, so weights stay as they are", g.Group).See(see))
@@ -226,7 +232,13 @@ func (s *replicaAPI) postAcceptConfig(w http.ResponseWriter, r *http.Request, bo
 	reply(w, http.StatusOK, AcceptedConfig{Digest: o.Digest, Leader: s.opts.Replicas.State().Name})
 }
 
+// getReplicas answers GET /v1/replicas. A server without a group answers, too: its console
+// asks whether there is one.
 func (s *replicaAPI) getReplicas(w http.ResponseWriter, _ *http.Request) {
+	if s.opts.Replicas == nil {
+		reply(w, http.StatusOK, ReplicaGroup{Role: RoleAlone, Replicas: []ReplicaState{}})
+		return
+	}
 	reply(w, http.StatusOK, s.opts.Replicas.State())
 }
 

@@ -83,6 +83,16 @@ func TestWritesReachTheLeader(t *testing.T) {
 	}
 }
 
+// TestSingleServerHasNoGroup: a server without a group says so, and nothing needs attention
+// because of it.
+func TestSingleServerHasNoGroup(t *testing.T) {
+	var g admin.ReplicaGroup
+	a := do(t, start(t, newWorld(), nil), http.MethodGet, "/v1/replicas", "")
+	if a.decode(t, &g); a.code != http.StatusOK || g.Role != admin.RoleAlone || g.Replicas == nil || len(g.Replicas)+len(g.Attention()) > 0 {
+		t.Errorf("%d: %+v, needs attention: %v", a.code, g, g.Attention())
+	}
+}
+
 // TestOnlyWritesAreCarriedOut asserts that another replica can have nothing else done.
 func TestOnlyWritesAreCarriedOut(t *testing.T) {
 	options := optionsOf(newWorld())

@@ -113,8 +113,8 @@ func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
 
 // replicaRoutes lists what tells of a group of replicas.
 func (s *Server) replicaRoutes(read func(pattern string, h http.HandlerFunc), write, led func(method, pattern string, limit int64, h writeFunc)) {
+	read("/v1/replicas", s.replicas.getReplicas)
 	if s.opts.Replicas != nil {
-		read("/v1/replicas", s.replicas.getReplicas)
 		write("POST", "/v1/replicas/step-down", maxHealthBytes, s.replicas.postStepDown)
 		led("POST", "/v1/replicas/accept-config", maxHealthBytes, s.replicas.postAcceptConfig)
 	}

@@ -60,8 +60,8 @@ type Held struct {
 // ClientSummary counts the clients by state.
 type ClientSummary struct {
 	Total            int     `json:"total"`
-	Streams          int     `json:"streams"` // of them all, for discovery
-	InSync           int     `json:"in_sync"`
+	Streams          int     `json:"streams"`            // of them all, for discovery
+	InSync           int     `json:"in_sync"`            // accepted what they were sent, or were sent it less than 2 s ago
 	Behind           int     `json:"behind"`             // something sent is not accepted yet
 	Refusing         int     `json:"refusing"`           // something sent was rejected and not accepted since
 	Reporting        int     `json:"reporting"`          // have a load report stream
@@ -232,7 +232,7 @@ func (b *statusBuilder) clients(all []Client) {
 			if b.Clients.Refusing++; refusing == "" {
 				refusing, who = refusalOf(c, refuses), c.ID
 			}
-		case c.InSync:
+		case c.Follows():
 			b.Clients.InSync++
 		default:
 			b.Clients.Behind++

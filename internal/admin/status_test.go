@@ -48,13 +48,38 @@ func TestPollersNeedNoAttention(t *testing.T) {
 	for _, polls := range []bool{true, false} {
 		srv := start(t, newWorld(), func(o *admin.Options) {
 			fleetOf(o).clients = func() []admin.Client {
-				return []admin.Client{{ID: "n", Polls: polls, Types: map[string]admin.ClientType{"eds": {Subscribed: 1, SentVersion: "7", AgeSeconds: 60, Waiting: true}}}}
+				return []admin.Client{{ID: "n", Polls: polls, Types: map[string]admin.ClientType{"eds": {Subscribed: 1, SentVersion: "7", AgeSeconds: 60, Waiting: true, WaitingSeconds: 60}}}}
 			}
 		})
 		var s admin.Status
 		do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
 		if s.OK != polls || s.Clients.Behind != 1 || (s.Clients.OldestAck == "") != polls {
 			t.Errorf("polls %v: %+v", polls, s)
+		}
+	}
+}
+
+// TestClientsThatAnswerAreInSync: after each plan all clients owe an answer for a moment.
+func TestClientsThatAnswerAreInSync(t *testing.T) {
+	for _, tc := range []struct {
+		state  admin.ClientType
+		inSync int
+	}{
+		{admin.ClientType{Waiting: true, WaitingSeconds: 1}, 1},
+		{admin.ClientType{Waiting: true, WaitingSeconds: 3}, 0},
+		{admin.ClientType{Waiting: true, WaitingSeconds: 1, Rejected: 1}, 0},
+		{admin.ClientType{}, 0}, // it was not sent what it should have
+		{admin.ClientType{InSync: true}, 1},
+	} {
+		srv := start(t, newWorld(), func(o *admin.Options) {
+			fleetOf(o).clients = func() []admin.Client {
+				return []admin.Client{{ID: "n", InSync: tc.state.InSync, Types: map[string]admin.ClientType{"eds": tc.state}}}
+			}
+		})
+		var s admin.Status
+		do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
+		if s.Clients.InSync != tc.inSync {
+			t.Errorf("%+v: %d in sync, want %d", tc.state, s.Clients.InSync, tc.inSync)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
@@ -128,6 +131,40 @@ func TestStreamOfAService(t *testing.T) {
 	}
 	if l := r.next(); l.Service == nil || l.Service.Name != "added" || len(l.Service.Sources) != 1 || l.Version != "102" {
 		t.Errorf("when it is there: %+v", l)
+	}
+}
+
+// TestCoverageIsOneNumber: clients that report nothing lower the coverage wherever it is told.
+func TestCoverageIsOneNumber(t *testing.T) {
+	w := newWorld()
+	srv := start(t, w, func(o *admin.Options) {
+		o.Fleet = &fleet{clients: clients, subscribers: []admin.ServiceClients{{Service: "added", Locality: isobar.MustLocality("eu-west/a"), Streams: 2, Silent: 1}}}
+	})
+	if _, _, err := w.Put("added", service("added"), 0); err != nil {
+		t.Fatal(err)
+	}
+	var overview admin.Overview
+	do(t, srv, http.MethodGet, "/v1/overview", "").decode(t, &overview)
+	i := slices.IndexFunc(overview.Services, func(o admin.ServiceOverview) bool { return o.Name == "added" })
+	want := overview.Services[i].Coverage
+	if want >= 1 {
+		t.Fatalf("coverage %v with a silent client", want)
+	}
+	var explained plan.Explanation
+	do(t, srv, http.MethodGet, "/v1/explain?service=added&from=eu-west/a", "").decode(t, &explained)
+	var whole, one admin.PlanView
+	do(t, srv, http.MethodGet, "/v1/plan", "").decode(t, &whole)
+	do(t, srv, http.MethodGet, "/v1/plan?service=added", "").decode(t, &one)
+	k := slices.IndexFunc(whole.Services, func(v admin.ServiceView) bool { return v.Name == "added" })
+	fleetLine := listen(t, srv, "/v1/stream").next()
+	j := slices.IndexFunc(fleetLine.Services, func(o admin.ServiceOverview) bool { return o.Name == "added" })
+	for where, got := range map[string]float64{
+		"explain": explained.Coverage, "plan": whole.Services[k].Coverage, "plan of the service": one.Services[0].Coverage,
+		"stream": fleetLine.Services[j].Coverage, "stream of the service": listen(t, srv, "/v1/stream?service=added").next().Service.Coverage,
+	} {
+		if got != want {
+			t.Errorf("%s: coverage %v, want %v", where, got, want)
+		}
 	}
 }
 

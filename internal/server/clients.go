@@ -207,6 +207,9 @@ func clientType(t *xds.ClientType, now time.Time) admin.ClientType {
 	if t.Wildcard {
 		out.Subscribed = -1
 	}
+	if t.Waiting && !t.SentAt.IsZero() {
+		out.WaitingSeconds = math.Round(now.Sub(t.SentAt).Seconds()*1000) / 1000
+	}
 	since := t.AckedAt
 	if since.IsZero() {
 		since = t.SentAt

@@ -277,7 +277,7 @@ func (c *countedClients) of(clients *clients, now time.Time) (total, inSync int)
 				continue // it only reports load
 			}
 			c.total++
-			if client.InSync {
+			if client.Follows() {
 				c.inSync++
 			}
 		}

@@ -7,8 +7,13 @@ let token = '';
 /** What the page knows of its access; `asks` shows the field for the token. */
 export const access = $state({ asks: false, refused: false });
 
-/** Whether the stream that the screen follows is there; 'none' where it follows none. */
+/** Whether what the screen shows is of now: the stream that it follows is there, or else its last question was answered. 'none' before that. */
 export const link = $state<{ state: 'none' | 'live' | 'lost' }>({ state: 'none' });
+let following = 0; // streams of the screen: where there is one, it alone tells
+
+function heard(answered: boolean): void {
+  if (following === 0) link.state = answered ? 'live' : 'lost';
+}
 
 export function useToken(t: string): void {
   token = t.trim();
@@ -32,7 +37,14 @@ const root = new URL('../', new URL('.', document.baseURI));
 async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (token) headers.set('Authorization', `Bearer ${token}`);
-  const answer = await fetch(new URL(path, root), { ...init, headers, credentials: 'same-origin', cache: 'no-store', redirect: 'error' });
+  let answer: Response;
+  try {
+    answer = await fetch(new URL(path, root), { ...init, headers, credentials: 'same-origin', cache: 'no-store', redirect: 'error' });
+  } catch (e) {
+    if (!init.signal?.aborted) heard(false);
+    throw e;
+  }
+  heard(true);
   if (answer.ok) return answer;
   if (answer.status === 401) {
     access.asks = true;
@@ -54,6 +66,11 @@ export async function get<T>(path: string, query: Record<string, string> = {}, s
 
 export async function post<T>(path: string, body: unknown): Promise<T> {
   return (await (await ask(path, { method: 'POST', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })).json()) as T;
+}
+
+/** Asks whether the server is there: for screens that ask for nothing by themselves. */
+export async function alive(signal: AbortSignal): Promise<void> {
+  await (await ask('livez', { signal })).text();
 }
 
 /** Sends a text in YAML or JSON. */
@@ -91,6 +108,7 @@ export async function order<T>(path: string, body: unknown, seen: string): Promi
  * returns ends it.
  */
 export function follow<T>(path: string, line: (x: T) => void, state: (connected: boolean, error?: Error) => void): () => void {
+  following++;
   let ended = false;
   let pause = 1000;
   let current: AbortController | undefined;
@@ -133,7 +151,7 @@ export function follow<T>(path: string, line: (x: T) => void, state: (connected:
   look();
   return () => {
     ended = true;
-    link.state = 'none';
+    if (--following === 0) link.state = 'none';
     document.removeEventListener('visibilitychange', look);
     window.removeEventListener('isobar-token', look);
     look();

@@ -7,7 +7,7 @@ export const states = [
   { id: 'missing', words: 'asks for what does not exist' },
   { id: 'deviates', words: 'does not follow its weights' },
   { id: 'silent', words: 'reports no load' },
-  { id: 'ok', words: 'in sync' },
+  { id: 'ok', words: 'no problem' },
 ] as const;
 
 /** How much of its requests goes elsewhere, if one share differs by so many percent. */
@@ -21,11 +21,18 @@ export type State = (typeof states)[number]['id'];
 export function troubles(c: Client): State[] {
   const out: State[] = [];
   if (Object.values(c.types).some((t) => (t.rejected ?? 0) > 0)) out.push('refuses');
-  else if (!c.in_sync) out.push('behind');
+  else if (!inSync(c)) out.push('behind');
   if ((c.missing?.length ?? 0) > 0) out.push('missing');
   if ((c.deviates?.length ?? 0) > 0) out.push('deviates');
   if (!c.lrs) out.push('silent');
   return out.length > 0 ? out : ['ok'];
+}
+
+/** Whether a client accepted all that it was sent, or was sent the rest less than 2 s ago, as the server counts it. It may have other problems. */
+export function inSync(c: Client): boolean {
+  const types = Object.values(c.types);
+  if (types.some((t) => (t.rejected ?? 0) > 0)) return false;
+  return c.in_sync || (types.length > 0 && types.every((t) => t.in_sync || (t.waiting === true && (t.waiting_seconds ?? 0) <= 2)));
 }
 
 /** The worst that is wrong with a client. */

@@ -36,8 +36,10 @@ describe('a client', () => {
     [{}, 'ok'],
     [{ lrs: undefined }, 'silent'],
     [{ missing: [{ name: 'x' }], lrs: undefined }, 'missing'],
-    [{ in_sync: false, missing: [{ name: 'x' }] }, 'behind'],
+    [{ in_sync: false, types: { eds: { ...type, in_sync: false } }, missing: [{ name: 'x' }] }, 'behind'],
+    [{ in_sync: false, types: { eds: { ...type, in_sync: false, waiting: true, waiting_seconds: 3 } } }, 'behind'],
+    [{ in_sync: false, types: { eds: { ...type, in_sync: false, waiting: true, waiting_seconds: 1 } } }, 'ok'], // it is about to answer
     [{ in_sync: false, types: { eds: { ...type, rejected: 1 } } }, 'refuses'],
   ] as [Partial<Client>, string][])('%j is %s', (more, want) => expect(trouble(client(more))).toBe(want));
-  test('that is behind and reports no load is both', () => expect(troubles(client({ in_sync: false, lrs: undefined }))).toEqual(['behind', 'silent']));
+  test('that is behind and reports no load is both', () => expect(troubles(client({ in_sync: false, types: {}, lrs: undefined }))).toEqual(['behind', 'silent']));
 });

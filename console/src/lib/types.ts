@@ -159,6 +159,14 @@ export interface Explanation {
   clients: { client: string; rate: number }[];
 }
 
+/** What a locality can serve, and why the plan goes by that. */
+export interface CapacityWhy {
+  locality: string;
+  declared?: number;
+  in_use: number;
+  why: string;
+}
+
 export interface Verdict {
   address: string;
   locality?: string;
@@ -175,6 +183,7 @@ export interface ClientType {
   age_seconds: number;
   in_sync: boolean;
   waiting?: boolean;
+  waiting_seconds?: number;
   rejected?: number;
   missing?: number;
   last_nack?: { version: string; text: string; at: string };
@@ -199,6 +208,7 @@ export interface Client {
 export interface Deviation {
   points: number;
   cause: string;
+  clients_only?: boolean; // the locality as a whole follows, as far as is known
   clients?: { node: string; cluster: string; rate: number; points: number }[];
   others?: number;
 }
