@@ -71,8 +71,9 @@ func (s *statusAPI) getOverview(w http.ResponseWriter, r *http.Request) {
 // overviewOf is a service in one line. clients are those of all services, sorted by service.
 func overviewOf(p *plan.Plan, svc *plan.Service, clients []ServiceClients) ServiceOverview {
 	out := ServiceOverview{
-		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Serves: svc.Mode(), Hold: svc.Hold, Paused: svc.Paused, Coverage: svc.ToldCoverage(SilentOf(clients, svc.Spec.Name)),
-		Gap: svc.PlanGap, CeilingScale: 1,
+		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Serves: svc.Mode(), Hold: svc.Hold, Paused: svc.Paused,
+		Coverage: svc.ToldCoverage(SilentOf(clients, svc.Spec.Name)),
+		Gap:      svc.PlanGap, CeilingScale: 1,
 	}
 	if svc.Solution != nil {
 		out.Solved, out.CeilingScale = true, max(1, svc.Solution.CeilingScale)
