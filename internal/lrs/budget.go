@@ -8,8 +8,8 @@ const (
 	// accountReports is the part of it that one address without certificate may use.
 	accountReports = 8
 	// modestReport is what a stream may always have waiting, in bytes: a report of some
-	// ten services.
-	modestReport = 4 << 10
+	// fifty services in three localities. So the clients behind one NAT address are heard.
+	modestReport = 16 << 10
 )
 
 // reportBudget bounds the memory of reports that wait for the collector. A client writes a

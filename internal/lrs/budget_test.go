@@ -43,8 +43,9 @@ func TestReportsUntilTheTickAreBounded(t *testing.T) {
 		if n := overflow(); n < 14 || n > 18 {
 			t.Errorf("%d of 20 large reports are ignored, want all above 1 MiB", n)
 		}
+		enter("10.0.0.1", false, 20, slices.Repeat([]*endpointv3.ClusterStats{stats("a", 10, time.Second)}, 140)...) // the rest of its part
 		before := overflow()
-		enter("10.0.0.1", false, 5, stats("b", 10, time.Second))
+		enter("10.0.0.1", false, 5, slices.Repeat([]*endpointv3.ClusterStats{stats("b", 10, time.Second)}, 50)...)
 		enter("10.0.0.2", false, 2, large...)
 		enter("envoy", true, 10, large...) // a fleet is often one identity
 		if n := overflow() - before; n != 0 {

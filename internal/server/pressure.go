@@ -52,6 +52,9 @@ func (p *pressure) follow(ctx context.Context) {
 	}
 }
 
+// ordinary returns a budget of which four fifths count as half.
+func ordinary(most int64) int64 { return most / 5 * 8 }
+
 // used returns the largest part that is used of a budget: of the memory for messages, and of
 // those for names of one address without certificate, and for clients that poll and load reports, of
 // one and of all.
@@ -60,10 +63,11 @@ func (p *pressure) used() (part float64) {
 	use := p.gate.Use()
 	of(use.Messages, use.MostMessages)
 	of(p.xds.AccountMemory())
-	for _, memory := range []func() (used, most, fullest, mostOfOne int64){p.xds.PollMemory, p.lrs.ReportMemory} {
-		used, most, fullest, mostOfOne := memory()
-		of(used, most)
-		of(fullest, mostOfOne)
-	}
+	used, most, fullest, mostOfOne := p.xds.PollMemory()
+	of(used, most)
+	of(fullest, mostOfOne)
+	used, most, fullest, mostOfOne = p.lrs.ReportMemory()
+	of(used, ordinary(most)) // large fleets behind one address fill half of it with reports all the time
+	of(fullest, ordinary(mostOfOne))
 	return part
 }

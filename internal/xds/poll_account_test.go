@@ -112,6 +112,13 @@ func TestOneAddressCannotTakeAllMemoryOfPolls(t *testing.T) {
 		if taken := fill("10.0.0.1", 2); taken != each {
 			t.Errorf("later the first took %d of 20, want %d", taken, each)
 		}
+		many := make([]string, 1_200)
+		for j := range many {
+			many[j] = fmt.Sprint("many-", j)
+		}
+		if got := w.pollNames("10.0.3.1", "n", "b", many...); got != http.StatusTooManyRequests {
+			t.Errorf("a first list of more than 1 MiB: %d", got)
+		}
 		shared := make([]string, 100)
 		for j := range shared {
 			shared[j] = fmt.Sprint("shared-", j)

@@ -89,8 +89,12 @@ func (b *pollBudget) take(z *localityGroup, key pollKey, account string, o *Opti
 
 // remember reports whether there is memory for so many bytes more.
 func (b *pollBudget) remember(bytes int, account string, o *Options) error {
-	if have := b.accounts[account]; have != nil && have.used+bytes > o.PollMemory/accountPolls {
-		return fmt.Errorf("%w names that clients poll for from one address: they take %d bytes", errFull, have.used)
+	of := 0
+	if have := b.accounts[account]; have != nil {
+		of = have.used
+	}
+	if account != "" && of+bytes > o.PollMemory/accountPolls {
+		return fmt.Errorf("%w names that clients poll for from one address: they take %d bytes", errFull, of)
 	}
 	if b.used+bytes > o.PollMemory {
 		return fmt.Errorf("%w names that clients poll for: they take %d bytes", errFull, b.used)
