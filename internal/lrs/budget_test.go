@@ -45,7 +45,7 @@ func TestReportsUntilTheTickAreBounded(t *testing.T) {
 		}
 		enter("10.0.0.1", false, 20, slices.Repeat([]*endpointv3.ClusterStats{stats("a", 10, time.Second)}, 140)...) // the rest of its part
 		before := overflow()
-		enter("10.0.0.1", false, 5, slices.Repeat([]*endpointv3.ClusterStats{stats("b", 10, time.Second)}, 50)...)
+		enter("10.0.0.1", false, 25, slices.Repeat([]*endpointv3.ClusterStats{stats("b", 10, time.Second)}, 50)...)
 		enter("10.0.0.2", false, 2, large...)
 		enter("envoy", true, 10, large...) // a fleet is often one identity
 		if n := overflow() - before; n != 0 {
@@ -63,8 +63,8 @@ func TestReportsUntilTheTickAreBounded(t *testing.T) {
 				}
 			}
 		}
-		if seen != 5 {
-			t.Errorf("%d small reports are collected, want 5", seen)
+		if seen != 25 {
+			t.Errorf("%d small reports are collected, want 25", seen)
 		}
 		before = overflow()
 		enter("10.0.0.1", false, 2, large...)
