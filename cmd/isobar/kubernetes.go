@@ -17,7 +17,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
-	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/providers"
 )
 
 func kubernetesCommand() *cobra.Command {
@@ -80,7 +80,7 @@ func (f *analyzeFlags) analyze(cmd *cobra.Command, files []string) ([]kubernetes
 		if err != nil {
 			return nil, err
 		}
-		if cfg = server.KubernetesConfig(c); cfg == nil {
+		if cfg = providers.KubernetesConfig(c); cfg == nil {
 			return nil, fmt.Errorf("%s has no discovery.kubernetes", inputName(f.config))
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/sim"
 )
 
@@ -21,7 +20,7 @@ func simScenario(f *config.Scenario) *sim.Scenario {
 		ReportDelay: sim.Delay(f.ReportDelay), PushDelay: sim.Delay(f.PushDelay),
 		HealthDelay: f.HealthDelay, Timeout: f.Timeout,
 		Undeclared: f.Undeclared, UtilizationNoise: f.UtilizationNoise, Price: sim.Price{CrossZone: f.CrossZone, CrossRegion: f.CrossRegion},
-		Marks: marks(f), Degradation: server.Degradation(&f.Degradation),
+		Marks: marks(f), Degradation: f.Degradation.Plan(),
 	}
 	for i := range f.Demand {
 		d := &f.Demand[i]

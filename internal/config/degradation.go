@@ -27,6 +27,21 @@ const Never = time.Duration(-1)
 // MaxAge bounds the ages of Degradation.
 const MaxAge = 7 * 24 * time.Hour
 
+// Plan returns the steps as decisions take them.
+func (d *Degradation) Plan() plan.Degradation {
+	return plan.Degradation{Reports: d.Reports.plan(), Health: d.Health.plan(), Topology: d.Topology.plan()}
+}
+
+func (s DegradationSteps) plan() plan.Steps {
+	step := func(age time.Duration) time.Duration {
+		if age == Never {
+			return plan.Forever
+		}
+		return age
+	}
+	return plan.Steps{Cautious: step(s.Cautious), Hold: step(s.Hold), Decay: step(s.Decay)}
+}
+
 // readDegradation needs the report interval, in which the defaults are counted.
 func readDegradation(v strict.Value, d *Degradation, reports time.Duration) {
 	defaults := plan.Degradation{}.Complete(reports)

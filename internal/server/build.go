@@ -24,6 +24,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/providers"
 	"github.com/isobar-xds/isobar/internal/replay"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -127,9 +128,9 @@ func (s *Server) buildSources() error {
 	}); err != nil {
 		return err
 	}
-	if s.providers, err = openProviders(&providerOptions{
-		registry: s.registry, kept: s.opts.Store, metrics: s.metrics, log: s.log, dial: s.opts.DialSource, dialDNS: s.opts.DialDNS,
-		mayWrite: func() bool { return s.replicas.writesStatuses() }, plan: s.currentPlan,
+	if s.providers, err = providers.Open(&providers.Options{
+		Registry: s.registry, Store: s.opts.Store, Registerer: s.metrics, Log: s.log, Dial: s.opts.DialSource, DialDNS: s.opts.DialDNS,
+		MayWrite: func() bool { return s.replicas.writesStatuses() }, Plan: s.currentPlan,
 	}); err != nil {
 		return err
 	}
@@ -153,14 +154,14 @@ func (s *Server) buildServices() {
 		ManagementCluster: config.ReservedName,
 		Interval:          s.interval,
 		Services:          func() []string { return serviceNames(s.registry) }, EndpointGranularity: s.fixed.XDS.EndpointLoad, MaxStreams: s.fixed.XDS.MaxStreams,
-		Admit: s.gate.Admits(identity.RoleClient), MayReport: reporters.may, Place: s.providers.place, Account: listen.ReportingAccount,
+		Admit: s.gate.Admits(identity.RoleClient), MayReport: reporters.may, Place: s.providers.Place, Account: listen.ReportingAccount,
 		ReportMemory: s.fixed.XDS.Limits().ReportMegabytes << 20,
 		Log:          s.log, Registerer: s.metrics,
 	})
 	checkers := hds.New(hds.Options{
 		Interval: s.interval,
 		Admit:    s.gate.Admits(identity.RoleChecker),
-		Place:    s.providers.place,
+		Place:    s.providers.Place,
 		Account:  listen.AnonymousAccount,
 		Identity: listen.ProvenIdentity,
 
@@ -174,7 +175,7 @@ func (s *Server) buildServices() {
 func (s *Server) xdsOptions() xds.Options {
 	o := xds.Options{
 		Log: s.log, Registerer: s.metrics, MaxStreams: s.fixed.XDS.MaxStreams, NameMemory: s.fixed.XDS.Limits().NameMegabytes << 20,
-		Is2017: s.is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount, Place: s.providers.place,
+		Is2017: s.is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount, Place: s.providers.Place,
 	}
 	if s.fixed.Replicas != nil {
 		o.HoldRemovals = true
@@ -195,11 +196,11 @@ func (s *Server) buildLoop() error {
 	options := control.Options{
 		Timing: func() control.Timing {
 			c := s.current()
-			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval, Degradation: Degradation(&c.Degradation)}
+			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval, Degradation: c.Degradation.Plan()}
 		},
 		SurveyEvery: func() time.Duration { return s.current().N1Interval },
 		Topology:    s.registry, Checkers: checkers{s.services.hds}, Reports: s.services.lrs, Clients: s.services.xds, State: newLoopState(s.opts.Store),
-		Outdated: s.providers.outdated,
+		Outdated: s.providers.Outdated,
 		Views:    func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
 		Changed:  s.archiver.add,
 		Silent:   s.clients.silentOf, Boot: s.opts.Boot,

@@ -118,7 +118,7 @@ func names(c *config.Live) map[string]bool {
 // allNames are names with all that the Kubernetes cluster has.
 func (c *configuration) allNames(of *config.Live) map[string]bool {
 	out := names(of)
-	for _, name := range c.providers.clusterNames(of) {
+	for _, name := range c.providers.ClusterNames(of) {
 		out[name] = true
 	}
 	return out

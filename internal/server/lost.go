@@ -26,7 +26,7 @@ func (c *configuration) lost(name string, next *config.Live) error {
 			"services: missing, but %d of this file are in force and stay", "write services: [] if they shall go")
 	}
 	if !next.Discovery.Given {
-		note(missing(append(listedNames(now), c.providers.clusterNames(now)...), ownNames(next)),
+		note(missing(append(listedNames(now), c.providers.ClusterNames(now)...), ownNames(next)),
 			"discovery: missing, but %d services whose endpoints it lists are in force and stay", "write discovery: {} if they shall go")
 	}
 	if len(out) == 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/providers"
 )
 
 // Preview implements [admin.Configuration]: it tells what another configuration file would change. What a reload would
@@ -28,7 +29,7 @@ func (c *configuration) Preview(ctx context.Context, body []byte) (plan.Differen
 	for _, text := range held {
 		warnings = append(warnings, admin.Problem{Error: text})
 	}
-	provided := c.providers.preview(next)
+	provided := c.providers.Preview(next)
 	topology, operators, conflicts, err := c.registry.Preview(services, provided, next.Network)
 	if err != nil {
 		return plan.Difference{}, warnings, inputError(err)
@@ -38,7 +39,7 @@ func (c *configuration) Preview(ctx context.Context, body []byte) (plan.Differen
 	}
 	for i := range provided {
 		for _, svc := range provided[i].Awaited {
-			text := "service " + svc.Name + " of discovery." + provided[i].Owner + " has no endpoints before " + providerNames[provided[i].Owner] +
+			text := "service " + svc.Name + " of discovery." + provided[i].Owner + " has no endpoints before " + providers.Name(provided[i].Owner) +
 				" lists them: its clients keep what they have"
 			warnings = append(warnings, admin.Problem{Error: text})
 		}

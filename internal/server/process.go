@@ -10,6 +10,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
+	"github.com/isobar-xds/isobar/internal/providers"
 )
 
 // process is the server as operators watch it. It implements [admin.Process].
@@ -19,7 +20,7 @@ type process struct {
 	services      *services
 	loop          *control.Loop
 	configuration *configuration
-	providers     *providers
+	providers     *providers.Set
 	clients       *clients
 	recordings    *recordings
 	archiver      *archiver
@@ -52,7 +53,7 @@ func (p *process) Unsaved() []string {
 
 // Attention implements [admin.Process].
 func (p *process) Attention() []admin.Attention {
-	out := slices.Concat(heldTroubles(p.configuration.Held()), p.fileTroubles(), p.providers.troubles(),
+	out := slices.Concat(heldTroubles(p.configuration.Held()), p.fileTroubles(), p.providers.Attention(),
 		p.budgetTroubles(), p.clockTroubles(), p.clients.troubles(),
 		p.refusedCheckers())
 	if p.replicas != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/filewatch"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/providers"
 )
 
 // configuration puts configuration files in force: the one of the start, and what the file
@@ -27,7 +28,7 @@ type configuration struct {
 	path      string // of the file; empty: the configuration does not change
 	data      []byte // of the file, at the start
 	registry  *discovery.Registry
-	providers *providers
+	providers *providers.Set
 	plan      func() *plan.Plan // in force; nil before the first
 	kept      *loopState
 	offers    *offers // of a replica of a group; nil = this server is alone
@@ -188,7 +189,7 @@ func (c *configuration) configureSources(next *config.Live, held map[string]*hel
 		settle()
 		return nil
 	}
-	return c.providers.configure(next, func(listed []discovery.Provided) error {
+	return c.providers.Configure(next, func(listed []discovery.Provided) error {
 		_, err := c.registry.SetConfigured(services, listed, next.Network, settle)
 		return err
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/discovery"
+	"github.com/isobar-xds/isobar/internal/providers"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
@@ -36,7 +37,7 @@ type offered struct {
 // offers takes what the configuration file of this replica lists.
 type offers struct {
 	registry  *discovery.Registry
-	providers *providers
+	providers *providers.Set
 	newest    atomic.Pointer[offered]
 	joined    bool // whether this replica takes part in its group
 }
@@ -58,22 +59,22 @@ func (o *offers) offer(c *config.Live, services []isobar.Service) error {
 	if _, err := o.registry.SetFile(services, c.Network); err != nil {
 		return err
 	}
-	return o.providers.configure(c, o.registry.SetProviders)
+	return o.providers.Configure(c, o.registry.SetProviders)
 }
 
 // sharedDigest names the part of a configuration that all replicas of a group have to
 // have. Certificates and the access to a cluster are in the files of each replica.
 func sharedDigest(c *config.Live, services []isobar.Service) (string, error) {
-	providers := c.Discovery
-	if x := providers.XDS; x != nil {
+	from := c.Discovery
+	if x := from.XDS; x != nil {
 		local := *x
 		local.TLS = nil
-		providers.XDS = &local
+		from.XDS = &local
 	}
-	if k := providers.Kubernetes; k != nil {
+	if k := from.Kubernetes; k != nil {
 		local := *k
 		local.Kubeconfig, local.Context = "", ""
-		providers.Kubernetes = &local
+		from.Kubernetes = &local
 	}
 	shared := struct {
 		Services  []isobar.Service     `json:"services"`
@@ -81,8 +82,8 @@ func sharedDigest(c *config.Live, services []isobar.Service) (string, error) {
 		Egress    []isobar.EgressRule  `json:"egress"`
 		Providers *config.Discovery    `json:"providers,omitempty"`
 	}{services, c.Network.Rules(), c.Network.Egress(), nil}
-	if !providers.None() {
-		shared.Providers = &providers
+	if !from.None() {
+		shared.Providers = &from
 	}
 	data, err := json.Marshal(shared) //nolint:musttag // a digest of it, and nothing reads it
 	if err != nil {
@@ -99,7 +100,7 @@ type groupConfiguration struct {
 	offers    *offers
 	peers     int // how many others the group has
 	registry  *discovery.Registry
-	providers *providers
+	providers *providers.Set
 	operated  *operated
 	kept      *loopState
 	log       *slog.Logger
@@ -217,7 +218,7 @@ func (c *groupConfiguration) configure(ctx context.Context) error {
 	c.inForce, c.provided = own, own // an error would come again
 	leading, told := c.providing.trust(true)
 	c.providing.told = told
-	return c.providers.configure(own.config, func(listed []discovery.Provided) error {
+	return c.providers.Configure(own.config, func(listed []discovery.Provided) error {
 		_, err := c.registry.SetLeading(leading, own.Services, listed, own.Network)
 		if err == nil {
 			c.digestInForce.Store(&own.digest)
@@ -263,7 +264,7 @@ func (c *groupConfiguration) followProviders() error {
 		return nil
 	}
 	c.provided = own // an error would come again
-	return c.providers.configure(own.config, c.registry.SetProviders)
+	return c.providers.Configure(own.config, c.registry.SetProviders)
 }
 
 // configured divides the services of a plan into those of the configuration and those
@@ -271,12 +272,12 @@ func (c *groupConfiguration) followProviders() error {
 func (o *opened) configured() (file discovery.Configured, api []isobar.Service) {
 	t := o.Plan.Topology
 	file.Network = t.Network
-	providers := map[string]*discovery.Provided{}
+	listed := map[string]*discovery.Provided{}
 	of := func(owner string) *discovery.Provided {
-		if providers[owner] == nil {
-			providers[owner] = &discovery.Provided{Owner: owner}
+		if listed[owner] == nil {
+			listed[owner] = &discovery.Provided{Owner: owner}
 		}
-		return providers[owner]
+		return listed[owner]
 	}
 	for i := range t.Services {
 		switch owner := t.Owners[t.Services[i].Name]; owner {
@@ -295,8 +296,8 @@ func (o *opened) configured() (file discovery.Configured, api []isobar.Service) 
 			p.Awaited = append(p.Awaited, t.Awaited[i])
 		}
 	}
-	for _, owner := range slices.Sorted(maps.Keys(providers)) {
-		file.Providers = append(file.Providers, *providers[owner])
+	for _, owner := range slices.Sorted(maps.Keys(listed)) {
+		file.Providers = append(file.Providers, *listed[owner])
 	}
 	return file, api
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/discovery"
-	"github.com/isobar-xds/isobar/internal/discovery/keep"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // providerSettle is how long a provider of a new leader has to have listed everything
@@ -19,30 +19,29 @@ const providerSettle = 5 * time.Minute
 // providing is what a replica knows of its own providers, and how far they count. It belongs
 // to who holds [groupConfiguration.mu].
 type providing struct {
-	registry *discovery.Registry
-	listers  map[string]lister // by owner
-	settle   time.Duration     // how long providers have to have listed everything; see [providerSettle]
+	registry  *discovery.Registry
+	providers lister
+	settle    time.Duration // how long providers have to have listed everything; see [providerSettle]
 
 	complete map[string]time.Time // since when a provider has listed everything, by owner
 	trusted  map[string]bool      // providers that settled in the epoch that this replica leads
 	told     string               // what [discovery.Registry.Lead] was told last
 }
 
-// lister is a provider as a replica watches it.
+// lister is what a replica watches of its providers.
 type lister interface {
-	// Complete reports whether the provider has listed everything.
-	Complete() bool
-	Outdated() []keep.Outdated
+	// Complete reports, by owner, whether the provider has listed everything.
+	Complete() map[string]bool
+	// Outdated lists the services whose endpoints their provider does not confirm.
+	Outdated(now time.Time) []plan.InputAge
 }
 
 // newProviding watches the providers of this replica; after is Options.ProviderSettle.
-func newProviding(registry *discovery.Registry, p *providers, after time.Duration) providing {
+func newProviding(registry *discovery.Registry, providers lister, after time.Duration) providing {
 	if after <= 0 {
 		after = providerSettle
 	}
-	return providing{registry: registry, settle: after, listers: map[string]lister{
-		isobar.OwnerXDS: p.upstream, isobar.OwnerDNS: p.names, isobar.OwnerKubernetes: p.cluster,
-	}}
+	return providing{registry: registry, providers: providers, settle: after}
 }
 
 // observe notes which providers have listed everything.
@@ -50,9 +49,9 @@ func (p *providing) observe(now time.Time) {
 	if p.complete == nil {
 		p.complete = map[string]time.Time{}
 	}
-	for owner, provider := range p.listers {
+	for owner, complete := range p.providers.Complete() {
 		switch since := p.complete[owner]; {
-		case !provider.Complete():
+		case !complete:
 			delete(p.complete, owner)
 		case since.IsZero():
 			p.complete[owner] = now
@@ -74,10 +73,8 @@ func (p *providing) begin(adds bool) error {
 // replica is in force.
 func (p *providing) trust(adds bool) (*discovery.Leading, string) {
 	trusted, outdated := maps.Clone(p.trusted), map[string]bool{}
-	for _, provider := range p.listers {
-		for _, o := range provider.Outdated() {
-			outdated[o.Service] = true
-		}
+	for _, o := range p.providers.Outdated(time.Now()) {
+		outdated[o.Service] = true
 	}
 	_, cluster := p.complete[isobar.OwnerKubernetes]
 	l := &discovery.Leading{

@@ -20,6 +20,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/providers"
 	"github.com/isobar-xds/isobar/internal/replica"
 	"github.com/isobar-xds/isobar/internal/store"
 )
@@ -84,7 +85,7 @@ type Server struct {
 	identity *identity.Metrics
 	registry *discovery.Registry
 
-	providers     *providers
+	providers     *providers.Set
 	configuration *configuration
 	services      *services
 	clients       *clients
@@ -131,15 +132,15 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	during(s.recordings.roll)
 	during((&pressure{gate: s.gate, xds: s.services.xds, lrs: s.services.lrs, tell: s.opts.Pressure}).follow)
-	s.providers.follow(ctx, g.Go)
+	s.providers.Follow(ctx, g.Go)
 	g.Go(func() error {
 		defer gone()
-		s.providers.wait(ctx)
+		s.providers.Wait(ctx)
 		return s.grpc.Serve(ctx)
 	})
 	if s.listeners.REST != nil {
 		g.Go(func() error {
-			s.providers.wait(ctx)
+			s.providers.Wait(ctx)
 			return s.gate.ServePolls(unserved, s.listeners.REST, s.services.polls()) // those that poll learn what they drop no longer, too
 		})
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity"
-	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
@@ -72,19 +71,4 @@ func needsRestart(old, next *config.Fixed) []string {
 	add("log", old.Log != next.Log)
 	add("trace", !reflect.DeepEqual(old.Trace, next.Trace))
 	return out
-}
-
-// Degradation translates what is configured of missing inputs.
-func Degradation(d *config.Degradation) plan.Degradation {
-	return plan.Degradation{Reports: steps(d.Reports), Health: steps(d.Health), Topology: steps(d.Topology)}
-}
-
-func steps(s config.DegradationSteps) plan.Steps {
-	step := func(age time.Duration) time.Duration {
-		if age == config.Never {
-			return plan.Forever
-		}
-		return age
-	}
-	return plan.Steps{Cautious: step(s.Cautious), Hold: step(s.Hold), Decay: step(s.Decay)}
 }

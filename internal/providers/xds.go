@@ -1,4 +1,4 @@
-package server
+package providers
 
 import (
 	"time"
@@ -8,8 +8,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/discovery/xdsclient"
 )
 
-// upstreamConfig translates; nil stays nil.
-func upstreamConfig(c *config.XDSDiscovery) *xdsclient.Config {
+// xdsConfig translates; nil stays nil.
+func xdsConfig(c *config.XDSDiscovery) *xdsclient.Config {
 	if c == nil {
 		return nil
 	}
@@ -27,19 +27,19 @@ func upstreamConfig(c *config.XDSDiscovery) *xdsclient.Config {
 	return out
 }
 
-// upstreamGrace is for how long the other control plane may be away without a
+// xdsGrace is for how long the other control plane may be away without a
 // word: it restarts, too.
-const upstreamGrace = time.Minute
+const xdsGrace = time.Minute
 
-// upstreamTroubles tells operators what is wrong with the other control plane
+// xdsTroubles tells operators what is wrong with the other control plane
 // and what it lists.
-func upstreamTroubles(upstream *xdsclient.Client) []admin.Attention {
-	up, ok := upstream.Status()
+func xdsTroubles(client *xdsclient.Client) []admin.Attention {
+	up, ok := client.Status()
 	if !ok {
 		return nil
 	}
 	var out []admin.Attention
-	if !up.Connected && time.Since(up.Since) > upstreamGrace {
+	if !up.Connected && time.Since(up.Since) > xdsGrace {
 		since := ""
 		if !up.Since.IsZero() {
 			since = " since " + up.Since.UTC().Format(time.RFC3339)

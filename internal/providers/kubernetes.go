@@ -1,4 +1,4 @@
-package server
+package providers
 
 import (
 	"context"
@@ -40,10 +40,10 @@ func kubernetesConfig(c *config.KubernetesDiscovery) *kubernetes.Config {
 	return out
 }
 
-// clusterNames lists the services that the Kubernetes cluster of a configuration
+// ClusterNames lists the services that the Kubernetes cluster of a configuration
 // has, as far as it is known.
-func (p *providers) clusterNames(c *config.Live) []string {
-	listed, unknown := p.cluster.Preview(kubernetesConfig(c.Discovery.Kubernetes))
+func (s *Set) ClusterNames(c *config.Live) []string {
+	listed, unknown := s.kubernetes.Preview(kubernetesConfig(c.Discovery.Kubernetes))
 	out := make([]string, 0, len(listed)+len(unknown))
 	for i := range listed {
 		out = append(out, listed[i].Name)
@@ -139,17 +139,17 @@ func fullest(p *plan.Plan, service string) (where isobar.Locality, used float64,
 	return where, used, ok
 }
 
-// place fills in the locality of a client that names the Kubernetes Node on which it
+// Place fills in the locality of a client that names the Kubernetes Node on which it
 // runs. Without one it stays without a locality, as a client that names no Node.
-func (p *providers) place(ctx context.Context, peer string, n *rpc.Node) {
+func (s *Set) Place(ctx context.Context, peer string, n *rpc.Node) {
 	at, _ := netip.ParseAddrPort(peer) // of a socket in the file system there is none
-	where, err := p.cluster.Place(ctx, n.Machine, at.Addr())
+	where, err := s.kubernetes.Place(ctx, n.Machine, at.Addr())
 	if err == nil {
 		n.Locality = where
 		return
 	}
-	if skipped, ok := p.unplaced.Allow(time.Now()); ok {
-		p.log.Warn("a client has no locality: the Kubernetes Node that it names has no zone label",
+	if skipped, ok := s.unplaced.Allow(time.Now()); ok {
+		s.log.Warn("a client has no locality: the Kubernetes Node that it names has no zone label",
 			"node", n.ID, "peer", peer, "kubernetes_node", n.Machine, "error", err, "skipped_lines", skipped)
 	}
 }
