@@ -3,9 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +25,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/providers"
+	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/replay"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -64,10 +65,9 @@ func build(cfg *config.Config, opts Options, listeners func() (Listeners, error)
 	if opts.Boot == nil {
 		opts.Boot = boot
 	}
-	s := &Server{settings: &settings{fixed: cfg.Fixed}, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(), sampler: newSampler()}
-	s.live.Store(&cfg.Live)
+	s := &Server{settings: reload.NewSettings(cfg), opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(), sampler: newSampler()}
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.metrics.MustRegister(&matrixCollector{current: s.currentPlan, listed: func() []string { return s.current().MetricsMatrix }})
+	s.metrics.MustRegister(&matrixCollector{current: s.currentPlan, listed: func() []string { return s.settings.Current().MetricsMatrix }})
 	if err := s.build(listeners); err != nil {
 		s.grpc.Close()
 		s.closeStore()
@@ -83,8 +83,8 @@ func build(cfg *config.Config, opts Options, listeners func() (Listeners, error)
 func (s *Server) build(listeners func() (Listeners, error)) error {
 	s.identity = identity.NewMetrics(s.metrics)
 	gate, err := listen.Open(listen.Options{
-		Settings: &s.fixed, Policy: s.policy, IsProbe: admin.IsProbe,
-		KnownHost:     func(host string) bool { return admin.KnownHost(host, s.fixed.Admin.Hosts) },
+		Settings: &s.settings.Fixed, Policy: s.settings.Policy, IsProbe: admin.IsProbe,
+		KnownHost:     func(host string) bool { return admin.KnownHost(host, s.settings.Fixed.Admin.Hosts) },
 		MessageMemory: s.opts.MessageMemory, Trigger: &s.trigger, Identity: s.identity, Log: s.log, Registerer: s.metrics,
 	})
 	if err != nil {
@@ -115,11 +115,11 @@ func (s *Server) build(listeners func() (Listeners, error)) error {
 func (s *Server) buildSources() error {
 	stateDir := ""
 	if s.opts.Store == nil {
-		files, err := store.Open(s.fixed.StateDir, store.Options{Logger: s.log, Registerer: s.metrics})
+		files, err := store.Open(s.settings.Fixed.StateDir, store.Options{Logger: s.log, Registerer: s.metrics})
 		if err != nil {
 			return err
 		}
-		s.files, s.opts.Store, stateDir = files, files, s.fixed.StateDir
+		s.files, s.opts.Store, stateDir = files, files, s.settings.Fixed.StateDir
 	}
 	s.kept = newLoopState(s.opts.Store)
 	var err error
@@ -134,11 +134,10 @@ func (s *Server) buildSources() error {
 	}); err != nil {
 		return err
 	}
-	s.configuration = &configuration{
-		settings: s.settings, path: s.opts.File, data: s.opts.Data, registry: s.registry, providers: s.providers, plan: s.currentPlan,
-		kept: s.kept, offers: s.openOffers(), trigger: &s.trigger, log: s.log,
-	}
-	if err := s.configuration.start(s.metrics); err != nil {
+	if s.configuration, err = reload.Start(&reload.Options{
+		Settings: s.settings, Path: s.opts.File, Data: s.opts.Data, Registry: s.registry, Providers: s.providers, Plan: s.currentPlan,
+		State: s.kept, Group: s.openOffers(), Trigger: &s.trigger, Log: s.log, Registerer: s.metrics,
+	}); err != nil {
 		return err
 	}
 	tellOverrides(s.registry, s.log)
@@ -152,20 +151,22 @@ func (s *Server) buildServices() {
 	reporters := &reporters{settings: s.settings, xds: streams}
 	reports := lrs.New(lrs.Options{
 		ManagementCluster: config.ReservedName,
-		Interval:          s.interval,
-		Services:          func() []string { return serviceNames(s.registry) }, EndpointGranularity: s.fixed.XDS.EndpointLoad, MaxStreams: s.fixed.XDS.MaxStreams,
+		Interval:          s.settings.Interval,
+		Services:          func() []string { return serviceNames(s.registry) },
+
+		EndpointGranularity: s.settings.Fixed.XDS.EndpointLoad, MaxStreams: s.settings.Fixed.XDS.MaxStreams,
 		Admit: s.gate.Admits(identity.RoleClient), MayReport: reporters.may, Place: s.providers.Place, Account: listen.ReportingAccount,
-		ReportMemory: s.fixed.XDS.Limits().ReportMegabytes << 20,
+		ReportMemory: s.settings.Fixed.XDS.Limits().ReportMegabytes << 20,
 		Log:          s.log, Registerer: s.metrics,
 	})
 	checkers := hds.New(hds.Options{
-		Interval: s.interval,
+		Interval: s.settings.Interval,
 		Admit:    s.gate.Admits(identity.RoleChecker),
 		Place:    s.providers.Place,
 		Account:  listen.AnonymousAccount,
 		Identity: listen.ProvenIdentity,
 
-		EnvoyEndpoints: s.fixed.XDS.EnvoyEndpoints,
+		EnvoyEndpoints: s.settings.Fixed.XDS.EnvoyEndpoints,
 		Log:            s.log, Registerer: s.metrics,
 	})
 	s.services = &services{settings: s.settings, xds: streams, lrs: reports, hds: checkers, csds: csds.New(streams), health: grpchealth.NewServer()}
@@ -174,10 +175,10 @@ func (s *Server) buildServices() {
 
 func (s *Server) xdsOptions() xds.Options {
 	o := xds.Options{
-		Log: s.log, Registerer: s.metrics, MaxStreams: s.fixed.XDS.MaxStreams, NameMemory: s.fixed.XDS.Limits().NameMegabytes << 20,
-		Is2017: s.is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount, Place: s.providers.Place,
+		Log: s.log, Registerer: s.metrics, MaxStreams: s.settings.Fixed.XDS.MaxStreams, NameMemory: s.settings.Fixed.XDS.Limits().NameMegabytes << 20,
+		Is2017: s.settings.Is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount, Place: s.providers.Place,
 	}
-	if s.fixed.Replicas != nil {
+	if s.settings.Fixed.Replicas != nil {
 		o.HoldRemovals = true
 		o.Await = func(ctx context.Context, peer, version string) error {
 			return s.replicas.clients.await(ctx, peer, version)
@@ -195,10 +196,10 @@ func (s *Server) buildLoop() error {
 	builder := view.NewBuilder(view.Options{Registerer: s.metrics, Refused: s.refused})
 	options := control.Options{
 		Timing: func() control.Timing {
-			c := s.current()
+			c := s.settings.Current()
 			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval, Degradation: c.Degradation.Plan()}
 		},
-		SurveyEvery: func() time.Duration { return s.current().N1Interval },
+		SurveyEvery: func() time.Duration { return s.settings.Current().N1Interval },
 		Topology:    s.registry, Checkers: checkers{s.services.hds}, Reports: s.services.lrs, Clients: s.services.xds, State: newLoopState(s.opts.Store),
 		Outdated: s.providers.Outdated,
 		Views:    func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
@@ -213,7 +214,7 @@ func (s *Server) buildLoop() error {
 	}
 	s.loop, s.operations = loop, operations{loop, s.services.hds}
 	s.services.loop = loop
-	s.configuration.loop, s.configuration.services = loop, s.services
+	s.configuration.Serve(s.services, loop)
 	s.replicas.useLoop(loop)
 	return nil
 }
@@ -225,7 +226,7 @@ func (s *Server) refused(r view.Refusal) {
 
 // rollingTrace prepares the rolling trace; nil where none is configured.
 func (s *Server) rollingTrace() *replay.Roller {
-	t := s.fixed.Trace
+	t := s.settings.Fixed.Trace
 	if t == nil {
 		return nil
 	}
@@ -244,8 +245,8 @@ func (s *Server) buildAdmin() error {
 		return err
 	}
 	a, err := admin.New(admin.Options{
-		Console: page, BasePath: s.fixed.Admin.BasePath,
-		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.operations, Operator: s.operations,
+		Console: page, BasePath: s.settings.Fixed.Admin.BasePath,
+		Objects: s.registry, Parser: reload.NewParser(s.settings), Planner: s.operations, Operator: s.operations,
 		Fleet: s.clients, HealthChecks: s.operations, Configuration: s.configuration, Providers: s.providers,
 		Recorder: s.recordings, Charts: charts{s.sampler, s.replicas},
 		Process: &process{
@@ -254,8 +255,8 @@ func (s *Server) buildAdmin() error {
 		},
 		Identities: s.gate, Replicas: s.replicas.operated(),
 		Archive: s.archiver.kept, Polls: s.gate.HTTP(s.services.hds.Handler()), Nearest: strict.Nearest,
-		Writable: s.fixed.Admin.Writable, Hosts: s.fixed.Admin.Hosts,
-		Token: s.gate.TokenCheck(), TokenForAll: s.fixed.Admin.TokenForAll,
+		Writable: s.settings.Fixed.Admin.Writable, Hosts: s.settings.Fixed.Admin.Hosts,
+		Token: s.gate.TokenCheck(), TokenForAll: s.settings.Fixed.Admin.TokenForAll,
 		Accepting: admission.TellYielding,
 		Gatherer:  s.metrics, Registerer: s.metrics, Logger: s.log,
 	})
@@ -266,7 +267,7 @@ func (s *Server) buildAdmin() error {
 // console returns the web console; nil where the configuration or the command line
 // leaves it out.
 func (s *Server) console() (http.Handler, error) {
-	if !s.fixed.Admin.Console || s.opts.NoConsole {
+	if !s.settings.Fixed.Admin.Console || s.opts.NoConsole {
 		return nil, nil //nolint:nilnil // admin takes nil for none
 	}
 	return console.Handler()
@@ -288,4 +289,25 @@ func serviceNames(registry *discovery.Registry) []string {
 		out[i] = topology.Services[i].Name
 	}
 	return out
+}
+
+// maxOverridesTold bounds how many overrides one line of the log names.
+const maxOverridesTold = 20
+
+// tellOverrides logs at the start what operators set before: it is in force
+// again, and can't be seen in the configuration.
+func tellOverrides(registry *discovery.Registry, log *slog.Logger) {
+	all := registry.Overrides()
+	if len(all) == 0 {
+		return
+	}
+	var told []string
+	for i, o := range all {
+		if i == maxOverridesTold {
+			told = append(told, fmt.Sprintf("and %d more", len(all)-i))
+			break
+		}
+		told = append(told, fmt.Sprintf("%s %s %s", o.Service, o.Address, o.Status))
+	}
+	log.Warn("health set by operators is in force; GET /v1/health of the admin interface lists it", "overrides", told)
 }

@@ -10,12 +10,13 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // clients are the clients of this server, as operators see them. It implements [admin.Fleet].
 type clients struct {
-	settings *settings
+	settings *reload.Settings
 	xds      *xds.Server
 	lrs      *lrs.Server
 	plan     func() *plan.Plan // in force; nil before the first

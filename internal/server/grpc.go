@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"reflect"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,8 +13,8 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds"
 	"github.com/isobar-xds/isobar/internal/xds/csds"
@@ -23,7 +22,7 @@ import (
 
 // services is what the gRPC servers serve. It implements [listen.Services].
 type services struct {
-	settings *settings
+	settings *reload.Settings
 	xds      *xds.Server
 	lrs      *lrs.Server
 	hds      *hds.Server
@@ -54,7 +53,7 @@ func (s *services) Register(g *grpc.Server, only2017 bool) {
 func (s *services) Left() <-chan struct{} { return s.loop.Left() }
 
 // Spread implements [listen.Services].
-func (s *services) Spread() time.Duration { return s.settings.current().StopSpread }
+func (s *services) Spread() time.Duration { return s.settings.Current().StopSpread }
 
 // Stop implements [listen.Services].
 func (s *services) Stop() {
@@ -123,14 +122,14 @@ func (s *services) polls() http.Handler {
 	return mux
 }
 
-// reauthorize checks the streams that are open by other rules than before: where they
-// take a role or a locality from somebody, it is mostly because a key was lost,
-// and a stream may stay open for weeks.
-func (s *services) reauthorize(before identity.Policy) {
-	if reflect.DeepEqual(before, s.settings.policy()) {
-		return
-	}
+// Reauthorize implements [reload.Services]: it checks the streams that are open by other
+// rules than before. Where they take a role or a locality from somebody, it is mostly
+// because a key was lost, and a stream may stay open for weeks.
+func (s *services) Reauthorize() {
 	s.xds.Reauthorize()
 	s.lrs.Reauthorize()
 	s.hds.Reauthorize()
 }
+
+// Refresh implements [reload.Services].
+func (s *services) Refresh() { s.lrs.Refresh() }

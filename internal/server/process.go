@@ -11,15 +11,16 @@ import (
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/providers"
+	"github.com/isobar-xds/isobar/internal/reload"
 )
 
 // process is the server as operators watch it. It implements [admin.Process].
 type process struct {
-	settings      *settings
+	settings      *reload.Settings
 	gate          *listen.Gate
 	services      *services
 	loop          *control.Loop
-	configuration *configuration
+	configuration *reload.Configuration
 	providers     *providers.Set
 	clients       *clients
 	recordings    *recordings
@@ -39,7 +40,7 @@ func (p *process) Stopping() bool {
 
 // Stall implements [admin.Process].
 func (p *process) Stall() time.Duration {
-	return max(admin.DefaultStall, 3*p.settings.current().Tick)
+	return max(admin.DefaultStall, 3*p.settings.Current().Tick)
 }
 
 // Unsaved implements [admin.Process].
@@ -53,7 +54,7 @@ func (p *process) Unsaved() []string {
 
 // Attention implements [admin.Process].
 func (p *process) Attention() []admin.Attention {
-	out := slices.Concat(heldTroubles(p.configuration.Held()), p.fileTroubles(), p.providers.Attention(),
+	out := slices.Concat(p.configuration.Attention(), p.fileTroubles(), p.providers.Attention(),
 		p.budgetTroubles(), p.clockTroubles(), p.clients.troubles(),
 		p.refusedCheckers())
 	if p.replicas != nil {
@@ -74,37 +75,15 @@ func (p *process) refusedCheckers() (out []admin.Attention) {
 	return out
 }
 
-// heldTroubles tells what of the configuration is not in force because clients
-// need what it removes.
-func heldTroubles(held *admin.HeldConfiguration) []admin.Attention {
-	if held == nil {
-		return nil
-	}
-	var out []admin.Attention
-	note := func(service, text string) {
-		out = append(out, admin.NewAttention(admin.RemovalHeld, "%s", text).Of(service).See("isobar reload --confirm %s", held.Digest))
-	}
-	if held.Removes != "" {
-		note("", (&heldChangeError{digest: held.Digest, what: held.Removes}).Error())
-	}
-	for _, h := range held.Services {
-		note(h.Service, heldText(h.Service, h.Rate, held.Digest))
-	}
-	return out
-}
-
-// fileTroubles tells which files hold what can't be used, so that what they held
-// before is in force: until a restart, which would fail by them, or go on with
-// what clients refuse.
+// fileTroubles tells which certificates and tokens on disk can't be used, so that those of
+// before are in force: until a restart, which would fail by them, or go on with what
+// clients refuse.
 func (p *process) fileTroubles() []admin.Attention {
-	const before = "; what stood there before is in force, but not after a restart"
 	var out []admin.Attention
-	if why := p.configuration.refused.why.Load(); why != nil {
-		out = append(out, admin.NewAttention(admin.FileRefused, "the configuration file is refused: %s", *why+before).See("isobar check %s", p.configuration.path))
-	}
 	note := func(what, why string) {
 		if why != "" {
-			out = append(out, admin.NewAttention(admin.FileRefused, "the %s on disk can't be used: %s", what, why+before))
+			out = append(out, admin.NewAttention(admin.FileRefused,
+				"the %s on disk can't be used: %s; what stood there before is in force, but not after a restart", what, why))
 		}
 	}
 	for _, c := range p.shownCertificates() {
@@ -139,7 +118,7 @@ func (p *process) clockTroubles() []admin.Attention {
 // sourceFiles are what is shown to the control plane that lists endpoints; zero
 // where there is none. They are read for each connection.
 func (p *process) sourceFiles() identity.DialFiles {
-	source := p.settings.current().Discovery.XDS
+	source := p.settings.Current().Discovery.XDS
 	if source == nil || source.TLS == nil {
 		return identity.DialFiles{}
 	}

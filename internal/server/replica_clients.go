@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
@@ -34,7 +35,7 @@ const (
 
 // groupClients decides what clients get that come from other replicas, or go to them.
 type groupClients struct {
-	settings    *settings
+	settings    *reload.Settings
 	member      *member
 	xds         *xds.Server
 	loop        *control.Loop // set before clients come
@@ -105,7 +106,7 @@ func (c *groupClients) returns() error {
 	}
 	now := time.Now()
 	c.refusing.CompareAndSwap(nil, &now)
-	if began := c.refusing.Load(); began == nil || time.Since(*began) < refusalTimes*control.GatherMost(c.settings.interval()) {
+	if began := c.refusing.Load(); began == nil || time.Since(*began) < refusalTimes*control.GatherMost(c.settings.Interval()) {
 		c.metrics.refused.Inc()
 		return status.Error(codes.Unavailable, "isobar: the group has lost all its plans, and waits until most clients have reported load; keep what you have")
 	}

@@ -45,9 +45,9 @@ type offers struct {
 // own returns what the file lists now.
 func (o *offers) own() *offered { return o.newest.Load() }
 
-// offer takes what the configuration file lists. The group decides whether it is in
+// Offer implements [reload.Group]: it takes what the configuration file lists. The group decides whether it is in
 // force; before this replica takes part in a group, nothing else is.
-func (o *offers) offer(c *config.Live, services []isobar.Service) error {
+func (o *offers) Offer(c *config.Live, services []isobar.Service) error {
 	digest, err := sharedDigest(c, services)
 	if err != nil {
 		return err

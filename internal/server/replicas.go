@@ -19,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/relay"
+	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/replica"
 	lease "github.com/isobar-xds/isobar/internal/replica/engine/kubernetes"
 	"github.com/isobar-xds/isobar/internal/replica/group"
@@ -56,26 +57,27 @@ type replicas struct {
 // shared is where the registry shares what operators write; nil for a server that is
 // alone.
 func (s *Server) shared() discovery.Shared {
-	if s.fixed.Replicas == nil {
+	if s.settings.Fixed.Replicas == nil {
 		return nil
 	}
-	s.operated = &operated{inCluster: s.fixed.Replicas.Kubernetes != nil}
+	s.operated = &operated{inCluster: s.settings.Fixed.Replicas.Kubernetes != nil}
 	return s.operated
 }
 
 // openOffers returns where a replica of a group offers its configuration; nil for a server
 // that is alone.
-func (s *Server) openOffers() *offers {
-	if s.fixed.Replicas == nil {
+func (s *Server) openOffers() reload.Group {
+	if s.settings.Fixed.Replicas == nil {
 		return nil
 	}
-	return &offers{registry: s.registry, providers: s.providers}
+	s.offers = &offers{registry: s.registry, providers: s.providers}
+	return s.offers
 }
 
 // openReplicas makes the server a replica of its group, if the configuration names
 // one.
 func (s *Server) openReplicas() error {
-	c := s.fixed.Replicas
+	c := s.settings.Fixed.Replicas
 	if c == nil {
 		return nil
 	}
@@ -85,7 +87,7 @@ func (s *Server) openReplicas() error {
 	}
 	r.election = election{configured: c, member: &r.member, operated: r.operators}
 	r.configuration = groupConfiguration{
-		member: &r.member, offers: s.configuration.offers, peers: len(c.Peers), registry: s.registry, providers: s.providers,
+		member: &r.member, offers: s.offers, peers: len(c.Peers), registry: s.registry, providers: s.providers,
 		operated: r.operators, kept: s.kept, log: s.log, providing: newProviding(s.registry, s.providers, s.opts.ProviderSettle),
 	}
 	r.plans = planCodec{operated: r.operators, marks: s.sampler, inForce: &r.configuration.digestInForce}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -58,7 +59,7 @@ func (r *recentSubscriptions) has(k subscriber, now time.Time, ago time.Duration
 
 // reporters decides who may report load.
 type reporters struct {
-	settings *settings
+	settings *reload.Settings
 	xds      *xds.Server
 	recent   recentSubscriptions
 }
@@ -68,7 +69,7 @@ type reporters struct {
 // It need not be the same stream or connection: many clients keep one for load
 // reports alone.
 func (r *reporters) may(l isobar.Locality, service string) bool {
-	if !r.settings.current().SubscribedOnly {
+	if !r.settings.Current().SubscribedOnly {
 		return true
 	}
 	k, now := subscriber{l, service}, time.Now()

@@ -21,6 +21,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/providers"
+	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/replica"
 	"github.com/isobar-xds/isobar/internal/store"
 )
@@ -71,9 +72,8 @@ type Options struct {
 // Server is the management server. Each part decides one thing; this type builds them, and
 // runs them.
 type Server struct {
-	*settings
-
 	opts      Options
+	settings  *reload.Settings
 	log       *slog.Logger
 	listeners Listeners
 	metrics   *prometheus.Registry
@@ -86,10 +86,11 @@ type Server struct {
 	registry *discovery.Registry
 
 	providers     *providers.Set
-	configuration *configuration
+	configuration *reload.Configuration
 	services      *services
 	clients       *clients
 	operations    operations
+	offers        *offers   // of the configuration file, in a group; nil = this server is alone
 	operated      *operated // what operators write, in a group; nil = this server is alone
 	replicas      *replicas // nil = this server is alone
 	loop          *control.Loop
@@ -149,7 +150,7 @@ func (s *Server) Run(ctx context.Context) error {
 		g.Go(func() error { return s.admin.Serve(unserved, s.gate.AdminListener(s.listeners.Admin)) })
 	}
 	s.gate.Follow(ctx, g.Go)
-	s.configuration.follow(ctx, s.metrics, g.Go)
+	s.configuration.Follow(ctx, g.Go)
 	return g.Wait()
 }
 

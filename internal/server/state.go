@@ -10,13 +10,16 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/store"
 )
 
-// The keys under which the loop's state is kept.
+// The keys under which state is kept.
 const (
 	planKey   = "plan"
 	healthKey = "health"
+	// configuredKey has the services of the configuration.
+	configuredKey = "configured"
 )
 
 // pageKey is where a page of the history is kept: pages take turns in a ring.
@@ -40,8 +43,8 @@ func readable(s store.Store) error {
 	return nil
 }
 
-// loopState keeps the loop's state as JSON in the store. The loop is its only
-// writer.
+// loopState keeps state as JSON in the store: that of the loop, and that of what puts
+// configuration in force. Each key has one writer.
 type loopState struct {
 	store store.Store
 
@@ -86,6 +89,14 @@ func (s *loopState) LoadHistory() ([]plan.Page, error) {
 
 // SavePage implements control.State.
 func (s *loopState) SavePage(page plan.Page) error { return s.save(pageKey(page.Number), page) }
+
+// LoadConfigured implements [reload.State].
+func (s *loopState) LoadConfigured() (*reload.Configured, error) {
+	return loadJSON[reload.Configured](s.store, configuredKey)
+}
+
+// SaveConfigured implements [reload.State].
+func (s *loopState) SaveConfigured(c reload.Configured) error { return s.save(configuredKey, c) }
 
 // loadJSON reads a key; nil without error where nothing stands there.
 func loadJSON[T any](s store.Store, key string) (*T, error) {

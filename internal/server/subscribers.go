@@ -46,7 +46,7 @@ func (c *clients) Subscribers() []admin.ServiceClients {
 // findSubscribers looks at all clients and streams.
 func (c *clients) findSubscribers(now time.Time) []admin.ServiceClients {
 	type key struct{ node, locality, peer string }
-	grace := max(silentLeast, silentIntervals*c.settings.interval())
+	grace := max(silentLeast, silentIntervals*c.settings.Interval())
 	silent := map[key]bool{}
 	for _, x := range c.Clients() {
 		if x.Streams > 0 && !x.Polls && now.Sub(x.ConnectedSince) > grace && (x.LRS == nil || x.LRS.LastReport.IsZero()) {

@@ -1,4 +1,4 @@
-package server
+package reload
 
 import (
 	"path"
@@ -12,43 +12,50 @@ import (
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
-// settings are what the configuration file sets. All parts of a server share them.
-type settings struct {
-	fixed config.Fixed // as started
+// Settings are what the configuration file sets. All parts of a server share them.
+type Settings struct {
+	Fixed config.Fixed // as started
 	live  atomic.Pointer[config.Live]
 }
 
-// current returns the settings that a reload changes, as they are now.
-func (s *settings) current() *config.Live { return s.live.Load() }
+// NewSettings returns the settings of the configuration that a server starts with.
+func NewSettings(start *config.Config) *Settings {
+	s := &Settings{Fixed: start.Fixed}
+	s.live.Store(&start.Live)
+	return s
+}
 
-// interval returns how often clients and checkers report.
-func (s *settings) interval() time.Duration { return s.current().ReportInterval }
+// Current returns the settings that a reload changes, as they are now.
+func (s *Settings) Current() *config.Live { return s.live.Load() }
+
+// Interval returns how often clients and checkers report.
+func (s *Settings) Interval() time.Duration { return s.Current().ReportInterval }
 
 // defaults returns those of the file in force.
-func (s *settings) defaults() config.Defaults { return s.current().Defaults }
+func (s *Settings) defaults() config.Defaults { return s.Current().Defaults }
 
-// policy returns the rules in force. They follow the configuration file; whether
+// Policy returns the rules in force. They follow the configuration file; whether
 // clients show certificates is decided at the start.
-func (s *settings) policy() identity.Policy {
-	if !s.fixed.XDS.AsksCertificates() {
+func (s *Settings) Policy() identity.Policy {
+	if !s.Fixed.XDS.AsksCertificates() {
 		return nil
 	}
-	return s.current().Identities
+	return s.Current().Identities
 }
 
 // keepIdentities leaves who may do what as it is where the next file asks for no
 // certificates any more: that takes effect at the next start only, and until then
 // everyone with a certificate could do everything.
-func (s *settings) keepIdentities(next *config.Config) {
-	if s.fixed.XDS.AsksCertificates() && !next.XDS.AsksCertificates() {
-		now := s.current()
+func (s *Settings) keepIdentities(next *config.Config) {
+	if s.Fixed.XDS.AsksCertificates() && !next.XDS.AsksCertificates() {
+		now := s.Current()
 		next.Identities, next.SubscribedOnly = now.Identities, now.SubscribedOnly
 	}
 }
 
-// is2017 reports whether the configuration knows a client as one of 2017.
-func (s *settings) is2017(n rpc.Node) bool {
-	return slices.ContainsFunc(s.fixed.XDS.Clients2017, func(pattern string) bool {
+// Is2017 reports whether the configuration knows a client as one of 2017.
+func (s *Settings) Is2017(n rpc.Node) bool {
+	return slices.ContainsFunc(s.Fixed.XDS.Clients2017, func(pattern string) bool {
 		return slices.ContainsFunc([]string{n.ID, n.Cluster}, func(name string) bool {
 			ok, err := path.Match(pattern, name)
 			return ok && err == nil

@@ -1,4 +1,7 @@
-package server
+// Package reload puts the configuration file in force: at the start, and whenever it changes.
+// It holds back what would take endpoints from clients that need them, and previews what
+// another file would change.
+package reload
 
 import (
 	"context"
@@ -14,33 +17,77 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/filewatch"
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/providers"
 )
 
-// configuration puts configuration files in force: the one of the start, and what the file
+// Options of a Configuration.
+type Options struct {
+	Settings   *Settings
+	Path       string // of the file; empty: the configuration does not change
+	Data       []byte // of the file, at the start
+	Registry   *discovery.Registry
+	Providers  *providers.Set
+	Plan       func() *plan.Plan // in force; nil before the first
+	State      State
+	Group      Group // nil = this server is alone
+	Trigger    *filewatch.Trigger
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// State keeps what the configuration has put in force over restarts. It returns nil without
+// an error where nothing is kept.
+type State interface {
+	LoadPlan() (*plan.Saved, error)
+	LoadConfigured() (*Configured, error)
+	SaveConfigured(c Configured) error
+}
+
+// Group takes what the configuration file of a replica lists. The group decides whether it
+// is in force.
+type Group interface {
+	Offer(c *config.Live, services []isobar.Service) error
+}
+
+// Services are what clients and checkers are connected to.
+type Services interface {
+	// Reauthorize checks the open streams by the rules in force.
+	Reauthorize()
+	// Refresh tells clients the report interval in force.
+	Refresh()
+}
+
+// Loop decides with what is in force.
+type Loop interface {
+	// Retime tells the loop that its timing has changed.
+	Retime()
+	Preview(ctx context.Context, topology *isobar.Topology, operators health.Table) (plan.Difference, error)
+}
+
+// Configuration puts configuration files in force: the one of the start, and what the file
 // has later. It implements [admin.Configuration].
-type configuration struct {
-	settings  *settings
-	path      string // of the file; empty: the configuration does not change
-	data      []byte // of the file, at the start
-	registry  *discovery.Registry
-	providers *providers.Set
-	plan      func() *plan.Plan // in force; nil before the first
-	kept      *loopState
-	offers    *offers // of a replica of a group; nil = this server is alone
-	trigger   *filewatch.Trigger
-	log       *slog.Logger
+type Configuration struct {
+	settings   *Settings
+	path       string
+	data       []byte
+	registry   *discovery.Registry
+	providers  *providers.Set
+	plan       func() *plan.Plan
+	state      State
+	group      Group
+	trigger    *filewatch.Trigger
+	log        *slog.Logger
+	registerer prometheus.Registerer
 
 	held    heldServices
 	refused refusedFile
 
-	// A reload tells these; they are built after the configuration of the start is in force.
-	services *services
-	loop     *control.Loop
+	services Services
+	loop     Loop
 }
 
 // refusedFile is why the configuration file, as it is now, is not in force; nil
@@ -56,23 +103,31 @@ func (r *refusedFile) note(err error) {
 	r.why.Store(&text)
 }
 
-// start puts the configuration of the start in force, with what was removed from it while
+// Start puts the configuration of the start in force, with what was removed from it while
 // the process was down and clients still need.
-func (c *configuration) start(metrics prometheus.Registerer) error {
-	c.held.register(metrics)
+func Start(o *Options) (*Configuration, error) {
+	c := &Configuration{
+		settings: o.Settings, path: o.Path, data: o.Data, registry: o.Registry, providers: o.Providers,
+		plan: o.Plan, state: o.State, group: o.Group, trigger: o.Trigger, log: o.Log, registerer: o.Registerer,
+	}
+	c.held.register(c.registerer)
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
 	held := c.holdAtStart()
-	if err := c.configureSources(c.settings.current(), held, func() {}); err != nil {
-		return err
+	if err := c.configureSources(c.settings.Current(), held, func() {}); err != nil {
+		return nil, err
 	}
-	c.keep(c.settings.current(), held, digestOf(c.data))
-	return nil
+	c.keep(c.settings.Current(), held, digestOf(c.data))
+	return c, nil
 }
 
-// follow puts changes of the file in force, and removes held services to which nothing is
+// Serve names what a reload tells of its changes: it is built after the configuration of the
+// start is in force.
+func (c *Configuration) Serve(services Services, loop Loop) { c.services, c.loop = services, loop }
+
+// Follow puts changes of the file in force, and removes held services to which nothing is
 // sent any more, until ctx ends.
-func (c *configuration) follow(ctx context.Context, metrics prometheus.Registerer, start func(func() error)) {
+func (c *Configuration) Follow(ctx context.Context, start func(func() error)) {
 	if c.path == "" {
 		return
 	}
@@ -82,7 +137,7 @@ func (c *configuration) follow(ctx context.Context, metrics prometheus.Registere
 	})
 	start(func() error {
 		discovery.WatchFile(ctx, c.path, discovery.WatchOptions{
-			Current: c.data, Refused: c.noteFile, Bell: c.trigger, Logger: c.log, Registerer: metrics,
+			Current: c.data, Refused: c.noteFile, Bell: c.trigger, Logger: c.log, Registerer: c.registerer,
 		}, c.reload)
 		return nil
 	})
@@ -90,7 +145,7 @@ func (c *configuration) follow(ctx context.Context, metrics prometheus.Registere
 
 // reload puts a changed configuration file in force. An error keeps the old
 // one; it is logged with its places by the watcher.
-func (c *configuration) reload(data []byte) error {
+func (c *Configuration) reload(data []byte) error {
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
 	return c.take(data, false)
@@ -99,7 +154,7 @@ func (c *configuration) reload(data []byte) error {
 // take puts a content of the configuration file in force, or says why not. What
 // a change removes is held where clients still need it, unless an operator has
 // confirmed the change. c.held.mu is held.
-func (c *configuration) take(data []byte, confirmed bool) error {
+func (c *Configuration) take(data []byte, confirmed bool) error {
 	next, warnings, err := config.Decode(c.path, data)
 	if err != nil {
 		return err
@@ -121,18 +176,20 @@ func (c *configuration) take(data []byte, confirmed bool) error {
 	}
 	outdated := c.outdatedDefaults(&next.Live)
 	c.settings.keepIdentities(next)
-	before := c.settings.policy()
+	before := c.settings.Policy()
 	if err := c.configureSources(&next.Live, held, func() { c.settings.live.Store(&next.Live) }); err != nil {
 		return fmt.Errorf("%s: %w", c.path, err)
 	}
-	c.services.reauthorize(before)
+	if !reflect.DeepEqual(before, c.settings.Policy()) {
+		c.services.Reauthorize()
+	}
 	c.keep(&next.Live, held, digest)
 	if outdated != "" {
 		c.log.Warn("configuration", "warning", outdated)
 	}
-	c.services.lrs.Refresh()
+	c.services.Refresh()
 	c.loop.Retime()
-	if fixed := needsRestart(&c.settings.fixed, &next.Fixed); len(fixed) > 0 {
+	if fixed := needsRestart(&c.settings.Fixed, &next.Fixed); len(fixed) > 0 {
 		c.log.Warn("configuration reloaded; some settings take effect at the next start only", "settings", fixed)
 	}
 	return nil
@@ -141,7 +198,7 @@ func (c *configuration) take(data []byte, confirmed bool) error {
 // Reload implements [admin.Configuration]: it reads the configuration file and puts it in force; with a digest also
 // what is held of the change that has it, once. Errors wrap isobar.ErrStale
 // where the file is another one, and isobar.ErrInvalid where it is refused.
-func (c *configuration) Reload(confirm string) (*admin.HeldConfiguration, error) {
+func (c *Configuration) Reload(confirm string) (*admin.HeldConfiguration, error) {
 	if c.path == "" {
 		return nil, fmt.Errorf("%w: the server was started without a configuration file", isobar.ErrInvalid)
 	}
@@ -156,7 +213,7 @@ func (c *configuration) Reload(confirm string) (*admin.HeldConfiguration, error)
 	return c.Held(), nil
 }
 
-func (c *configuration) reread(data []byte, confirm string) error {
+func (c *Configuration) reread(data []byte, confirm string) error {
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
 	if confirm == "" && digestOf(data) == c.held.digest {
@@ -180,10 +237,10 @@ func (c *configuration) reread(data []byte, confirm string) error {
 // configureSources puts the services of a configuration in force: those of the
 // file and those that providers list, in one change, with those that are held. It calls
 // settle at the moment at which they come into force.
-func (c *configuration) configureSources(next *config.Live, held map[string]*heldService, settle func()) error {
+func (c *Configuration) configureSources(next *config.Live, held map[string]*heldService, settle func()) error {
 	services := append(slices.Clone(next.Services), c.specsOf(held, next)...)
-	if c.offers != nil {
-		if err := c.offers.offer(next, services); err != nil {
+	if c.group != nil {
+		if err := c.group.Offer(next, services); err != nil {
 			return err
 		}
 		settle()
@@ -198,7 +255,7 @@ func (c *configuration) configureSources(next *config.Live, held map[string]*hel
 // outdatedDefaults tells how many services the changed defaults of another file do
 // not reach: those of the API hold what was filled in when they were written, as
 // whoever reads them back sees. "" where there are none.
-func (c *configuration) outdatedDefaults(next *config.Live) string {
+func (c *Configuration) outdatedDefaults(next *config.Live) string {
 	if reflect.DeepEqual(c.settings.defaults(), next.Defaults) {
 		return ""
 	}

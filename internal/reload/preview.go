@@ -1,4 +1,4 @@
-package server
+package reload
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 // Preview implements [admin.Configuration]: it tells what another configuration file would change. What a reload would
 // refuse, it refuses.
-func (c *configuration) Preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {
+func (c *Configuration) Preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {
 	file, found, err := config.Decode("body", body)
 	warnings := problems(found)
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *configuration) Preview(ctx context.Context, body []byte) (plan.Differen
 
 // previewHeld lists the services that would be in force with another
 // configuration, and says what would be held.
-func (c *configuration) previewHeld(next *config.Live, digest string) (services []isobar.Service, warnings []string) {
+func (c *Configuration) previewHeld(next *config.Live, digest string) (services []isobar.Service, warnings []string) {
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
 	held, err := c.hold(next, digest)

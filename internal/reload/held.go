@@ -1,4 +1,4 @@
-package server
+package reload
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 const (
@@ -25,11 +24,6 @@ const (
 	// heldIntervals is for how many report intervals nothing has to be sent to a
 	// held service before it is removed.
 	heldIntervals = 6
-	// fewRemoved is how many services or localities a change may always remove.
-	fewRemoved = 1
-	// configuredKey is where the services of the configuration are kept, for a
-	// service that is removed while the process is down.
-	configuredKey = "configured"
 )
 
 // heldServices are those that the configuration no longer has and clients still
@@ -90,7 +84,7 @@ func (h *heldServices) show() {
 }
 
 // specsOf lists held services, sorted by name. They call only what else there is.
-func (c *configuration) specsOf(held map[string]*heldService, next *config.Live) []isobar.Service {
+func (c *Configuration) specsOf(held map[string]*heldService, next *config.Live) []isobar.Service {
 	known := c.allNames(next)
 	for name := range held {
 		known[name] = true
@@ -104,103 +98,14 @@ func (c *configuration) specsOf(held map[string]*heldService, next *config.Live)
 	return out
 }
 
-// names are those of all services of a configuration.
-func names(c *config.Live) map[string]bool {
-	out := map[string]bool{}
-	for _, list := range [][]string{ownNames(c), listedNames(c)} {
-		for _, name := range list {
-			out[name] = true
-		}
-	}
-	return out
-}
-
-// allNames are names with all that the Kubernetes cluster has.
-func (c *configuration) allNames(of *config.Live) map[string]bool {
-	out := names(of)
-	for _, name := range c.providers.ClusterNames(of) {
-		out[name] = true
-	}
-	return out
-}
-
-// removesAll reports whether an operator wrote that there are no services.
-func removesAll(c *config.Live) bool { return c.Services != nil && len(c.Services) == 0 }
-
-// removal says how much a change of the configuration removes, where that is
-// more than a third of the services, or of the localities of services, and more
-// than one; "" otherwise. services and left are the names before and after.
-func removal(before, after *config.Live, services, left map[string]bool) string {
-	if n := missingOf(services, left); large(n, len(services)) {
-		return fmt.Sprintf("%d of %d services", n, len(services))
-	}
-	localities, stay := localitiesOf(before), localitiesOf(after)
-	own := make(map[string]bool, len(after.Services))
-	for _, name := range ownNames(after) {
-		own[name] = true
-	}
-	for name := range localities {
-		if left[name] && !own[name] {
-			stay[name] = localities[name] // its endpoints come from elsewhere now
-		}
-	}
-	n, of := 0, 0
-	for name, list := range localities {
-		of += len(list)
-		n += missingOf(list, stay[name])
-	}
-	if large(n, of) {
-		return fmt.Sprintf("%d of the %d localities of all services", n, of)
-	}
-	return ""
-}
-
-// Removes implements [admin.Configuration]: it says what [removal] says of the services of
-// the API.
-func (c *configuration) Removes(services []isobar.Service) string {
-	before := &config.Live{}
-	for _, o := range c.registry.List() {
-		if o.Owner == isobar.OwnerAPI {
-			before.Services = append(before.Services, o.Service)
-		}
-	}
-	after := &config.Live{Services: services}
-	return removal(before, after, names(before), names(after))
-}
-
-func large(n, of int) bool { return n > fewRemoved && 3*n > of }
-
-func missingOf[K comparable](before, after map[K]bool) (n int) {
-	for x := range before {
-		if !after[x] {
-			n++
-		}
-	}
-	return n
-}
-
-// localitiesOf lists where the services that the file itself has are.
-func localitiesOf(c *config.Live) map[string]map[isobar.Locality]bool {
-	out := map[string]map[isobar.Locality]bool{}
-	for name := range names(c) {
-		out[name] = map[isobar.Locality]bool{}
-	}
-	for i := range c.Services {
-		for j := range c.Services[i].Localities {
-			out[c.Services[i].Name][c.Services[i].Localities[j].Locality] = true
-		}
-	}
-	return out
-}
-
 // hold decides what of a change has to wait: all of it, which is the error, or
 // the removal of some services. c.held.mu is held.
-func (c *configuration) hold(next *config.Live, digest string) (map[string]*heldService, error) {
+func (c *Configuration) hold(next *config.Live, digest string) (map[string]*heldService, error) {
 	out := map[string]*heldService{}
 	if removesAll(next) {
 		return out, nil
 	}
-	now := c.settings.current()
+	now := c.settings.Current()
 	if what := removal(now, next, c.allNames(now), c.allNames(next)); what != "" {
 		return nil, &heldChangeError{digest: digest, what: what}
 	}
@@ -224,7 +129,7 @@ func (c *configuration) hold(next *config.Live, digest string) (map[string]*held
 // with the endpoints that they have now, and counts those of the Kubernetes cluster
 // that clients send to. Isobar can't serve the latter as before: without the cluster
 // it does not learn when other Pods get their addresses.
-func (c *configuration) leaving(next *config.Live) (out []isobar.Service, cluster int) {
+func (c *Configuration) leaving(next *config.Live) (out []isobar.Service, cluster int) {
 	stay := c.allNames(next)
 	for _, o := range c.registry.List() {
 		switch {
@@ -239,7 +144,7 @@ func (c *configuration) leaving(next *config.Live) (out []isobar.Service, cluste
 }
 
 // rateOf is what clients send to a service, requests/s.
-func (c *configuration) rateOf(service string) (rate float64) {
+func (c *Configuration) rateOf(service string) (rate float64) {
 	p := c.plan()
 	if p == nil {
 		return 0
@@ -255,7 +160,7 @@ func (c *configuration) rateOf(service string) (rate float64) {
 }
 
 // keep takes note of what a change that is in force holds. c.held.mu is held.
-func (c *configuration) keep(next *config.Live, held map[string]*heldService, digest string) {
+func (c *Configuration) keep(next *config.Live, held map[string]*heldService, digest string) {
 	for name, h := range held {
 		if c.held.services[name] == nil {
 			c.log.Warn("a service is held: it was removed from the configuration while clients send to it",
@@ -275,8 +180,9 @@ func (c *configuration) keep(next *config.Live, held map[string]*heldService, di
 	}
 }
 
-// savedConfigured are the services of the configuration as they are kept.
-type savedConfigured struct {
+// Configured are the services of the configuration as they are kept, for a service that is
+// removed while the process is down.
+type Configured struct {
 	Services []isobar.Service `json:"services"` // sorted by name
 	// Held are the services that are held, with what clients sent to them when that
 	// began, requests/s: the demand of the saved plan is up to half a minute old.
@@ -285,11 +191,11 @@ type savedConfigured struct {
 
 // saveConfigured keeps what the configuration has put in force, but for what a
 // Kubernetes cluster lists, which changes without it. c.held.mu is held.
-func (c *configuration) saveConfigured() error {
+func (c *Configuration) saveConfigured() error {
 	if c.path == "" {
 		return nil
 	}
-	saved := savedConfigured{Services: []isobar.Service{}}
+	saved := Configured{Services: []isobar.Service{}}
 	for _, o := range c.registry.List() {
 		if o.Owner != isobar.OwnerAPI && o.Owner != isobar.OwnerKubernetes {
 			saved.Services = append(saved.Services, o.Service)
@@ -301,20 +207,20 @@ func (c *configuration) saveConfigured() error {
 		}
 		saved.Held[name] = h.rate
 	}
-	return c.kept.save(configuredKey, saved)
+	return c.state.SaveConfigured(saved)
 }
 
 // holdAtStart is hold for what was removed while the process was down.
-func (c *configuration) holdAtStart() map[string]*heldService {
-	if c.path == "" || removesAll(c.settings.current()) {
+func (c *Configuration) holdAtStart() map[string]*heldService {
+	if c.path == "" || removesAll(c.settings.Current()) {
 		return nil
 	}
-	saved, err := loadJSON[savedConfigured](c.kept.store, configuredKey)
+	saved, err := c.state.LoadConfigured()
 	if err != nil {
 		c.log.Error("could not read the previous services; removed services are not held", "error", err)
 		return nil
 	}
-	demand, err := loadJSON[plan.Saved](c.kept.store, planKey)
+	demand, err := c.state.LoadPlan()
 	if saved == nil || (demand == nil || err != nil) && len(saved.Held) == 0 {
 		return nil // nothing is known of before; a plan that can't be read is told elsewhere
 	}
@@ -328,7 +234,7 @@ func (c *configuration) holdAtStart() map[string]*heldService {
 		rates[name] = max(rates[name], rate)
 	}
 	before := &config.Live{Services: saved.Services}
-	stay := c.allNames(c.settings.current())
+	stay := c.allNames(c.settings.Current())
 	all := missingOf(names(before), stay)
 	out := map[string]*heldService{}
 	for i := range saved.Services {
@@ -345,7 +251,7 @@ func (c *configuration) holdAtStart() map[string]*heldService {
 }
 
 // followHeld removes held services to which nothing is sent any more.
-func (c *configuration) followHeld(ctx context.Context) {
+func (c *Configuration) followHeld(ctx context.Context) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -358,10 +264,10 @@ func (c *configuration) followHeld(ctx context.Context) {
 	}
 }
 
-func (c *configuration) dropIdle(now time.Time) {
+func (c *Configuration) dropIdle(now time.Time) {
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
-	current := c.settings.current()
+	current := c.settings.Current()
 	patience := heldIntervals * current.ReportInterval
 	left := map[string]*heldService{}
 	var listed map[string]bool
@@ -394,7 +300,7 @@ func (c *configuration) dropIdle(now time.Time) {
 }
 
 // noteFile takes note of why the configuration file is not in force; nil = it is.
-func (c *configuration) noteFile(err error) {
+func (c *Configuration) noteFile(err error) {
 	_, held := errors.AsType[*heldChangeError](err)
 	if !held {
 		c.held.mu.Lock()
@@ -406,7 +312,7 @@ func (c *configuration) noteFile(err error) {
 }
 
 // Held implements [admin.Configuration].
-func (c *configuration) Held() *admin.HeldConfiguration {
+func (c *Configuration) Held() *admin.HeldConfiguration {
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
 	if c.held.waiting == nil && len(c.held.services) == 0 {
@@ -419,6 +325,34 @@ func (c *configuration) Held() *admin.HeldConfiguration {
 	for _, name := range slices.Sorted(maps.Keys(c.held.services)) {
 		h := c.held.services[name]
 		out.Services = append(out.Services, admin.HeldService{Service: name, Rate: h.rate, Since: h.since})
+	}
+	return out
+}
+
+// Attention tells operators what of the configuration file is not in force: what clients
+// need that it removes, or all of it, where it is refused.
+func (c *Configuration) Attention() []admin.Attention {
+	out := heldTroubles(c.Held())
+	if why := c.refused.why.Load(); why != nil {
+		out = append(out, admin.NewAttention(admin.FileRefused,
+			"the configuration file is refused: %s; what stood there before is in force, but not after a restart", *why).See("isobar check %s", c.path))
+	}
+	return out
+}
+
+func heldTroubles(held *admin.HeldConfiguration) []admin.Attention {
+	if held == nil {
+		return nil
+	}
+	var out []admin.Attention
+	note := func(service, text string) {
+		out = append(out, admin.NewAttention(admin.RemovalHeld, "%s", text).Of(service).See("isobar reload --confirm %s", held.Digest))
+	}
+	if held.Removes != "" {
+		note("", (&heldChangeError{digest: held.Digest, what: held.Removes}).Error())
+	}
+	for _, h := range held.Services {
+		note(h.Service, heldText(h.Service, h.Rate, held.Digest))
 	}
 	return out
 }
