@@ -23,6 +23,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/operators"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/providers"
 	"github.com/isobar-xds/isobar/internal/reload"
@@ -65,14 +66,14 @@ func build(cfg *config.Config, opts Options, listeners func() (Listeners, error)
 	if opts.Boot == nil {
 		opts.Boot = boot
 	}
-	s := &Server{settings: reload.NewSettings(cfg), opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(), sampler: newSampler()}
+	s := &Server{settings: reload.NewSettings(cfg), opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(), sampler: operators.NewSampler()}
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.metrics.MustRegister(&matrixCollector{current: s.currentPlan, listed: func() []string { return s.settings.Current().MetricsMatrix }})
+	s.metrics.MustRegister(operators.NewMatrix(s.currentPlan, func() []string { return s.settings.Current().MetricsMatrix }))
 	if err := s.build(listeners); err != nil {
 		s.grpc.Close()
 		s.closeStore()
 		if s.archiver != nil {
-			_ = s.archiver.kept.Close() // nothing was written
+			_ = s.archiver.Archive().Close() // nothing was written
 		}
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func (s *Server) build(listeners func() (Listeners, error)) error {
 	if err := s.buildLoop(); err != nil {
 		return err
 	}
-	s.recordings = &recordings{loop: s.loop, version: s.opts.Version, rolling: s.rollingTrace()}
+	s.recordings = operators.NewRecordings(s.loop, s.opts.Version, s.rollingTrace())
 	s.grpc = s.gate.NewServers(s.listeners, s.services, s.replicas.tracked())
 	return s.buildAdmin()
 }
@@ -141,7 +142,7 @@ func (s *Server) buildSources() error {
 		return err
 	}
 	tellOverrides(s.registry, s.log)
-	s.archiver = openArchive(stateDir, s.log, s.metrics)
+	s.archiver = operators.OpenArchiver(stateDir, s.log, s.metrics)
 	return nil
 }
 
@@ -170,7 +171,7 @@ func (s *Server) buildServices() {
 		Log:            s.log, Registerer: s.metrics,
 	})
 	s.services = &services{settings: s.settings, xds: streams, lrs: reports, hds: checkers, csds: csds.New(streams), health: grpchealth.NewServer()}
-	s.clients = &clients{settings: s.settings, xds: streams, lrs: reports, plan: s.currentPlan}
+	s.clients = operators.NewClients(streams, reports, s.settings.Interval, s.currentPlan)
 }
 
 func (s *Server) xdsOptions() xds.Options {
@@ -203,8 +204,8 @@ func (s *Server) buildLoop() error {
 		Topology:    s.registry, Checkers: checkers{s.services.hds}, Reports: s.services.lrs, Clients: s.services.xds, State: newLoopState(s.opts.Store),
 		Outdated: s.providers.Outdated,
 		Views:    func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
-		Changed:  s.archiver.add,
-		Silent:   s.clients.silentOf, Boot: s.opts.Boot,
+		Changed:  s.archiver.Add,
+		Silent:   s.clients.SilentOf, Boot: s.opts.Boot,
 		Log: s.log, Registerer: s.metrics,
 	}
 	s.replicas.joinLoop(&options)
@@ -212,7 +213,7 @@ func (s *Server) buildLoop() error {
 	if err != nil {
 		return err
 	}
-	s.loop, s.operations = loop, operations{loop, s.services.hds}
+	s.loop, s.operations = loop, operators.Operations{Loop: loop, HDS: s.services.hds}
 	s.services.loop = loop
 	s.configuration.Serve(s.services, loop)
 	s.replicas.useLoop(loop)
@@ -248,13 +249,14 @@ func (s *Server) buildAdmin() error {
 		Console: page, BasePath: s.settings.Fixed.Admin.BasePath,
 		Objects: s.registry, Parser: reload.NewParser(s.settings), Planner: s.operations, Operator: s.operations,
 		Fleet: s.clients, HealthChecks: s.operations, Configuration: s.configuration, Providers: s.providers,
-		Recorder: s.recordings, Charts: charts{s.sampler, s.replicas},
-		Process: &process{
-			settings: s.settings, gate: s.gate, services: s.services, loop: s.loop, configuration: s.configuration, providers: s.providers,
-			clients: s.clients, recordings: s.recordings, archiver: s.archiver, replicas: s.replicas,
+		Recorder: s.recordings, Charts: operators.Charts{Sampler: s.sampler, Leading: s.replicas.leads()},
+		Process: &operators.Process{
+			Live: s.settings.Current, Gate: s.gate, XDS: s.services.xds, LRS: s.services.lrs, HDS: s.services.hds, Loop: s.loop,
+			Configuration: s.configuration, Providers: s.providers, Clients: s.clients, Recordings: s.recordings, Archiver: s.archiver,
+			Group: s.replicas.operated(), Shown: s.shownCertificates,
 		},
 		Identities: s.gate, Replicas: s.replicas.operated(),
-		Archive: s.archiver.kept, Polls: s.gate.HTTP(s.services.hds.Handler()), Nearest: strict.Nearest,
+		Archive: s.archiver.Archive(), Polls: s.gate.HTTP(s.services.hds.Handler()), Nearest: strict.Nearest,
 		Writable: s.settings.Fixed.Admin.Writable, Hosts: s.settings.Fixed.Admin.Hosts,
 		Token: s.gate.TokenCheck(), TokenForAll: s.settings.Fixed.Admin.TokenForAll,
 		Accepting: admission.TellYielding,
@@ -262,6 +264,15 @@ func (s *Server) buildAdmin() error {
 	})
 	s.admin = a
 	return err
+}
+
+// shownCertificates are those of the listeners, that for peers included.
+func (s *Server) shownCertificates() []listen.Shown {
+	all := s.gate.Certificates()
+	if r := s.replicas; r != nil && r.certificates != nil {
+		all = append(all, listen.Shown{Certificates: r.certificates, Listener: replicaListener})
+	}
+	return all
 }
 
 // console returns the web console; nil where the configuration or the command line

@@ -13,6 +13,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/rpc"
@@ -133,3 +134,18 @@ func (s *services) Reauthorize() {
 
 // Refresh implements [reload.Services].
 func (s *services) Refresh() { s.lrs.Refresh() }
+
+// checkers shows the loop what it needs of the health discovery service.
+type checkers struct {
+	*hds.Server
+}
+
+// Connected implements [control.Checkers].
+func (c checkers) Connected(now time.Time) []health.Checker {
+	connected := c.Checkers(now)
+	out := make([]health.Checker, len(connected))
+	for i := range connected {
+		out[i] = connected[i].Checker
+	}
+	return out
+}

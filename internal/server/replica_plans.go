@@ -19,7 +19,7 @@ import (
 // found, and opens theirs.
 type planCodec struct {
 	operated *operated
-	marks    *sampler
+	marks    marks
 	inForce  *atomic.Pointer[string] // digest of the configuration that plans are made with
 
 	mu     sync.Mutex // held by whoever encodes or decodes
@@ -49,7 +49,7 @@ func (c *planCodec) encode(p *plan.Plan, o plan.Origin, found *health.SavedKeepe
 	}
 	content := &peerv1.PlanContent{
 		Format: contentFormat, Header: shared.Header, Health: c.health, Services: make([]*peerv1.ServiceContent, len(shared.Services)),
-		Operators: operators, Marks: c.marks.toProto(time.Now()),
+		Operators: operators, Marks: marksToProto(c.marks, time.Now()),
 	}
 	if digest := c.inForce.Load(); digest != nil {
 		content.ConfigDigest = *digest
@@ -90,6 +90,6 @@ func (c *planCodec) open(data []byte) (any, error) {
 		}
 	}
 	c.last = o
-	c.marks.fromProto(time.Now(), content.GetMarks())
+	noteMarks(c.marks, time.Now(), content.GetMarks())
 	return &opened{o, operatorsFromProto(content.GetOperators()), content.GetConfigDigest()}, nil
 }

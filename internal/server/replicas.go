@@ -18,6 +18,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
+	"github.com/isobar-xds/isobar/internal/operators"
 	"github.com/isobar-xds/isobar/internal/relay"
 	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/replica"
@@ -36,7 +37,7 @@ type replicas struct {
 	balance    time.Duration // Options.BalanceCalm
 	log        *slog.Logger
 	services   *services
-	all        *clients
+	all        *operators.Clients
 	loop       *control.Loop        // set before it runs
 	admin      func() *admin.Server // nil where there is no admin interface
 
@@ -162,6 +163,14 @@ func (r *replicas) operated() admin.Replicas {
 	return operatedReplicas{r}
 }
 
+// leads returns what gives an error unless this replica leads; nil for a server that is alone.
+func (r *replicas) leads() func() error {
+	if r == nil {
+		return nil
+	}
+	return r.member.leading
+}
+
 // writesStatuses reports whether this server writes the statuses of LoadBalancingPolicies:
 // one that is alone, and the leader of a group.
 func (r *replicas) writesStatuses() bool {
@@ -269,7 +278,7 @@ type countedClients struct {
 	total, inSync int
 }
 
-func (c *countedClients) of(clients *clients, now time.Time) (total, inSync int) {
+func (c *countedClients) of(clients *operators.Clients, now time.Time) (total, inSync int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.at.IsZero() || now.Sub(c.at) >= countEvery {

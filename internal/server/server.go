@@ -19,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
+	"github.com/isobar-xds/isobar/internal/operators"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/providers"
 	"github.com/isobar-xds/isobar/internal/reload"
@@ -88,17 +89,17 @@ type Server struct {
 	providers     *providers.Set
 	configuration *reload.Configuration
 	services      *services
-	clients       *clients
-	operations    operations
+	clients       *operators.Clients
+	operations    operators.Operations
 	offers        *offers   // of the configuration file, in a group; nil = this server is alone
 	operated      *operated // what operators write, in a group; nil = this server is alone
 	replicas      *replicas // nil = this server is alone
 	loop          *control.Loop
 	grpc          *listen.Servers
 	admin         *admin.Server
-	recordings    *recordings
-	sampler       *sampler
-	archiver      *archiver
+	recordings    *operators.Recordings
+	sampler       *operators.Sampler
+	archiver      *operators.Archiver
 }
 
 // Run serves until ctx ends, then takes back what clients drop, saves, sends the
@@ -120,18 +121,18 @@ func (s *Server) Run(ctx context.Context) error {
 		g.Go(func() error { return s.replicas.run(ctx) })
 	}
 	g.Go(func() error {
-		defer close(s.archiver.next)
+		defer s.archiver.End()
 		return s.loop.Run(ctx)
 	})
 	g.Go(func() error {
-		s.archiver.run()
+		s.archiver.Run()
 		return nil
 	})
 	during(s.loop.Survey)
 	if s.admin != nil {
-		during(func(ctx context.Context) { s.sampler.run(ctx, s.loop.Current) })
+		during(func(ctx context.Context) { s.sampler.Run(ctx, s.loop.Current) })
 	}
-	during(s.recordings.roll)
+	during(s.recordings.Roll)
 	during((&pressure{gate: s.gate, xds: s.services.xds, lrs: s.services.lrs, tell: s.opts.Pressure}).follow)
 	s.providers.Follow(ctx, g.Go)
 	g.Go(func() error {
@@ -196,7 +197,7 @@ func (s *Server) Record(ctx context.Context, w io.Writer) error { return s.recor
 // Mark notes that something happens now, to be seen in the charts of the last day.
 func (s *Server) Mark(text string) {
 	now := time.Now()
-	s.sampler.mark(now, admin.SampleMark{At: now.UTC(), Text: text})
+	s.sampler.Note(now, admin.SampleMark{At: now.UTC(), Text: text})
 }
 
 // Metrics returns everything that the server counts.

@@ -1,4 +1,4 @@
-package server
+package operators
 
 import (
 	"context"
@@ -10,15 +10,14 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 	"github.com/isobar-xds/isobar/internal/samples"
 )
 
 // maxMarks bounds the moments that charts mark.
 const maxMarks = 200
 
-// sampler keeps samples of the plans in force, for charts of the last day.
-type sampler struct {
+// Sampler keeps samples of the plans in force, for charts of the last day.
+type Sampler struct {
 	mu    sync.Mutex
 	ring  *samples.Ring
 	marks []notedMark // oldest first
@@ -39,7 +38,8 @@ const (
 	freshMark = time.Minute
 )
 
-func (s *sampler) mark(now time.Time, m admin.SampleMark) {
+// Note marks a moment of which this process hears now.
+func (s *Sampler) Note(now time.Time, m admin.SampleMark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.ContainsFunc(s.marks, func(o notedMark) bool {
@@ -60,7 +60,7 @@ func (s *sampler) mark(now time.Time, m admin.SampleMark) {
 }
 
 // Marks lists the moments that are marked, oldest first.
-func (s *sampler) Marks() []admin.SampleMark {
+func (s *Sampler) Marks() []admin.SampleMark {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]admin.SampleMark, len(s.marks))
@@ -70,53 +70,41 @@ func (s *sampler) Marks() []admin.SampleMark {
 	return out
 }
 
-// toProto returns the marks that other replicas may not have yet.
-func (s *sampler) toProto(now time.Time) []*peerv1.ChartMark {
+// Fresh lists the marks that other replicas may not have yet.
+func (s *Sampler) Fresh(now time.Time) []admin.SampleMark {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []*peerv1.ChartMark
+	var out []admin.SampleMark
 	for i := range s.marks {
 		if m := &s.marks[i]; now.Sub(m.noted) < freshMark {
-			out = append(out, &peerv1.ChartMark{AgeMicros: now.Sub(m.At).Microseconds(), AtMicros: m.At.UnixMicro(), Text: m.Text, Who: m.Who})
+			out = append(out, m.SampleMark)
 		}
 	}
 	return out
 }
 
-// fromProto notes the marks of another replica.
-func (s *sampler) fromProto(now time.Time, marks []*peerv1.ChartMark) {
-	for _, m := range marks {
-		at := now.Add(-time.Duration(m.GetAgeMicros()) * time.Microsecond).UTC().Truncate(time.Millisecond)
-		if m.GetAtMicros() != 0 { // 0 in plans of earlier programs
-			at = time.UnixMicro(m.GetAtMicros()).UTC()
-		}
-		s.mark(now, admin.SampleMark{At: at, Text: m.GetText(), Who: m.GetWho()})
-	}
-}
+// Charts shows samples and marks to operators. It implements [admin.Charts].
+type Charts struct {
+	*Sampler
 
-// charts shows samples and marks to operators. It implements [admin.Charts].
-type charts struct {
-	*sampler
-
-	replicas *replicas // nil = this server is alone
+	Leading func() error // of a replica of a group, an error unless it leads; nil = this server is alone
 }
 
 // Mark implements [admin.Charts]. In a group, the leader's plans bring marks to all replicas.
-func (c charts) Mark(m admin.SampleMark) error {
-	if c.replicas != nil {
-		if c.replicas.member.leading() != nil {
-			return fmt.Errorf("%w: no replica leads the group, so that the mark would not come to all of them", isobar.ErrUnavailable)
-		}
+func (c Charts) Mark(m admin.SampleMark) error {
+	if c.Leading != nil && c.Leading() != nil {
+		return fmt.Errorf("%w: no replica leads the group, so that the mark would not come to all of them", isobar.ErrUnavailable)
 	}
-	c.mark(time.Now(), m)
+	c.Note(time.Now(), m)
 	return nil
 }
 
-func newSampler() *sampler { return &sampler{ring: samples.NewRing(0)} }
+// NewSampler returns a sampler without samples.
+func NewSampler() *Sampler { return &Sampler{ring: samples.NewRing(0)} }
 
-// run samples the current plan until ctx ends. Where memory makes the steps longer,
+// Run samples the current plan until ctx ends. Where memory makes the steps longer,
 // it samples as rarely.
-func (s *sampler) run(ctx context.Context, current func() *plan.Plan) {
+func (s *Sampler) Run(ctx context.Context, current func() *plan.Plan) {
 	for {
 		if p := current(); p != nil {
 			s.add(time.Now(), p)
@@ -139,7 +127,7 @@ func (s *sampler) run(ctx context.Context, current func() *plan.Plan) {
 	}
 }
 
-func (s *sampler) add(at time.Time, p *plan.Plan) {
+func (s *Sampler) add(at time.Time, p *plan.Plan) {
 	taken := sampled(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +135,7 @@ func (s *sampler) add(at time.Time, p *plan.Plan) {
 }
 
 // Samples returns the samples of a service, or of all services together for an empty name.
-func (s *sampler) Samples(service string, day bool) (samples.Series, bool) {
+func (s *Sampler) Samples(service string, day bool) (samples.Series, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ring.Series(service, day)

@@ -1,4 +1,7 @@
-package server
+// Package operators has what operators see of a server, and what they do with it, as package
+// admin asks for it: clients, charts, history, recordings, health checks and what needs
+// attention.
+package operators
 
 import (
 	"cmp"
@@ -10,21 +13,26 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
-// clients are the clients of this server, as operators see them. It implements [admin.Fleet].
-type clients struct {
-	settings *reload.Settings
+// Clients are the clients of this server, as operators see them. It implements [admin.Fleet].
+type Clients struct {
+	interval func() time.Duration
 	xds      *xds.Server
 	lrs      *lrs.Server
-	plan     func() *plan.Plan // in force; nil before the first
+	plan     func() *plan.Plan
 	known    subscriberList
 }
 
+// NewClients joins the discovery streams and the load report streams of clients. interval
+// is how often clients report, plan returns the plan in force; nil before the first.
+func NewClients(streams *xds.Server, reports *lrs.Server, interval func() time.Duration, plan func() *plan.Plan) *Clients {
+	return &Clients{interval: interval, xds: streams, lrs: reports, plan: plan}
+}
+
 // UnknownClusters implements [admin.Fleet].
-func (c *clients) UnknownClusters() []string { return c.lrs.Unknown() }
+func (c *Clients) UnknownClusters() []string { return c.lrs.Unknown() }
 
 // node is what a client calls itself. Several may call themselves the same.
 type node struct {
@@ -63,7 +71,7 @@ func (r reports) take(n node, peer string) (lrs.Client, bool) {
 // whose endpoints come from here while the cluster does not. A load report stream
 // belongs to the discovery stream of the same node: to the one on its connection,
 // if there is one; else it stands alone.
-func (c *clients) Clients() []admin.Client {
+func (c *Clients) Clients() []admin.Client {
 	out, left := c.join(c.xds.Clients(), openReports(c.lrs))
 	for _, alone := range left {
 		for i := range alone {
@@ -75,7 +83,7 @@ func (c *clients) Clients() []admin.Client {
 }
 
 // ClientsOf implements [admin.Fleet].
-func (c *clients) ClientsOf(service string) []admin.Client {
+func (c *Clients) ClientsOf(service string) []admin.Client {
 	of := c.xds.StreamsOf(service)
 	streams := slices.DeleteFunc(c.xds.Clients(), func(x xds.Client) bool { return !of[x.Stream] })
 	out, _ := c.join(streams, openReports(c.lrs))
@@ -85,7 +93,7 @@ func (c *clients) ClientsOf(service string) []admin.Client {
 
 // join makes clients of discovery streams, and of the load report streams that
 // belong to them. It returns those that are left.
-func (c *clients) join(streams []xds.Client, left reports) ([]admin.Client, reports) {
+func (c *Clients) join(streams []xds.Client, left reports) ([]admin.Client, reports) {
 	now := time.Now()
 	nearest := c.nearest()
 	out := make([]admin.Client, 0, len(streams))

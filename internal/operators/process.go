@@ -1,4 +1,4 @@
-package server
+package operators
 
 import (
 	"fmt"
@@ -7,31 +7,40 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/admission"
+	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
-	"github.com/isobar-xds/isobar/internal/providers"
-	"github.com/isobar-xds/isobar/internal/reload"
+	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/xds"
 )
 
-// process is the server as operators watch it. It implements [admin.Process].
-type process struct {
-	settings      *reload.Settings
-	gate          *listen.Gate
-	services      *services
-	loop          *control.Loop
-	configuration *reload.Configuration
-	providers     *providers.Set
-	clients       *clients
-	recordings    *recordings
-	archiver      *archiver
-	replicas      *replicas // nil = this server is alone
+// Process is the server as operators watch it. It implements [admin.Process].
+type Process struct {
+	Live          func() *config.Live // in force
+	Gate          *listen.Gate
+	XDS           *xds.Server
+	LRS           *lrs.Server
+	HDS           *hds.Server
+	Loop          *control.Loop
+	Configuration Attentive
+	Providers     Attentive
+	Clients       *Clients
+	Recordings    *Recordings
+	Archiver      *Archiver
+	Group         admin.Replicas // nil = this server is alone
+	// Shown returns the certificates of all listeners, that for other replicas included.
+	Shown func() []listen.Shown
 }
 
+// Attentive tells operators what needs attention.
+type Attentive interface{ Attention() []admin.Attention }
+
 // Stopping implements [admin.Process].
-func (p *process) Stopping() bool {
+func (p *Process) Stopping() bool {
 	select {
-	case <-p.loop.Left():
+	case <-p.Loop.Left():
 		return true
 	default:
 		return false
@@ -39,37 +48,37 @@ func (p *process) Stopping() bool {
 }
 
 // Stall implements [admin.Process].
-func (p *process) Stall() time.Duration {
-	return max(admin.DefaultStall, 3*p.settings.Current().Tick)
+func (p *Process) Stall() time.Duration {
+	return max(admin.DefaultStall, 3*p.Live().Tick)
 }
 
 // Unsaved implements [admin.Process].
-func (p *process) Unsaved() []string {
-	out := p.loop.Unsaved()
-	if why := p.archiver.unsaved(); why != "" {
+func (p *Process) Unsaved() []string {
+	out := p.Loop.Unsaved()
+	if why := p.Archiver.Unsaved(); why != "" {
 		out = append(out, "the history of the last day: "+why)
 	}
 	return out
 }
 
 // Attention implements [admin.Process].
-func (p *process) Attention() []admin.Attention {
-	out := slices.Concat(p.configuration.Attention(), p.fileTroubles(), p.providers.Attention(),
-		p.budgetTroubles(), p.clockTroubles(), p.clients.troubles(),
+func (p *Process) Attention() []admin.Attention {
+	out := slices.Concat(p.Configuration.Attention(), p.fileTroubles(), p.Providers.Attention(),
+		p.budgetTroubles(), p.clockTroubles(), p.Clients.Attention(),
 		p.refusedCheckers())
-	if p.replicas != nil {
-		state := operatedReplicas{p.replicas}.State()
+	if p.Group != nil {
+		state := p.Group.State()
 		out = append(out, state.Attention()...)
 	}
-	if why := p.recordings.trouble(); why != "" {
+	if why := p.Recordings.Trouble(); why != "" {
 		out = append(out, admin.NewAttention(admin.TraceStopped, "the rolling trace has stopped: %s", why))
 	}
 	return out
 }
 
 // refusedCheckers names the checkers that are refused again and again.
-func (p *process) refusedCheckers() (out []admin.Attention) {
-	for _, c := range p.gate.RefusedCheckers() {
+func (p *Process) refusedCheckers() (out []admin.Attention) {
+	for _, c := range p.Gate.RefusedCheckers() {
 		out = append(out, admin.NewAttention(admin.CheckerRefused, "the checker %s is refused again and again: %s", c.Name, c.Why).By(c.Name))
 	}
 	return out
@@ -78,7 +87,7 @@ func (p *process) refusedCheckers() (out []admin.Attention) {
 // fileTroubles tells which certificates and tokens on disk can't be used, so that those of
 // before are in force: until a restart, which would fail by them, or go on with what
 // clients refuse.
-func (p *process) fileTroubles() []admin.Attention {
+func (p *Process) fileTroubles() []admin.Attention {
 	var out []admin.Attention
 	note := func(what, why string) {
 		if why != "" {
@@ -86,10 +95,10 @@ func (p *process) fileTroubles() []admin.Attention {
 				"the %s on disk can't be used: %s; what stood there before is in force, but not after a restart", what, why))
 		}
 	}
-	for _, c := range p.shownCertificates() {
+	for _, c := range p.Shown() {
 		note("certificate files of the listener "+c.Listener, c.Refused())
 	}
-	if t := p.gate.Token(); t != nil {
+	if t := p.Gate.Token(); t != nil {
 		note("token file", t.Refused())
 	}
 	if _, _, shown, err := p.sourceFiles().Validity(); shown && err != nil {
@@ -100,15 +109,15 @@ func (p *process) fileTroubles() []admin.Attention {
 }
 
 // clockTroubles tells that the clock of the machine went back.
-func (p *process) clockTroubles() []admin.Attention {
-	back, before := p.loop.ClockWentBack()
+func (p *Process) clockTroubles() []admin.Attention {
+	back, before := p.Loop.ClockWentBack()
 	if back == 0 {
 		return nil
 	}
 	a := admin.NewAttention(admin.ClockWentBack, "the clock of this machine went back by %s: it had shown %s; "+
 		"ages and ends of certificates are wrong while it is, so mend its time service",
 		back.Round(time.Second), before.UTC().Format(time.RFC3339))
-	if len(p.loop.Unsaved()) > 0 {
+	if len(p.Loop.Unsaved()) > 0 {
 		a.Text += "; while state can't be saved, versions after a reboot may repeat"
 		a = a.As(admin.Critical)
 	}
@@ -117,28 +126,19 @@ func (p *process) clockTroubles() []admin.Attention {
 
 // sourceFiles are what is shown to the control plane that lists endpoints; zero
 // where there is none. They are read for each connection.
-func (p *process) sourceFiles() identity.DialFiles {
-	source := p.settings.Current().Discovery.XDS
+func (p *Process) sourceFiles() identity.DialFiles {
+	source := p.Live().Discovery.XDS
 	if source == nil || source.TLS == nil {
 		return identity.DialFiles{}
 	}
 	return identity.DialFiles{CA: source.TLS.CA, Cert: source.TLS.Cert, Key: source.TLS.Key}
 }
 
-// shownCertificates are those of the listeners, that for peers included.
-func (p *process) shownCertificates() []listen.Shown {
-	all := p.gate.Certificates()
-	if r := p.replicas; r != nil && r.certificates != nil {
-		all = append(all, listen.Shown{Certificates: r.certificates, Listener: replicaListener})
-	}
-	return all
-}
-
 // Certificates implements [admin.Process]: it lists those that the server shows on its
 // listeners, and to the control plane that lists endpoints.
-func (p *process) Certificates() []admin.Certificate {
+func (p *Process) Certificates() []admin.Certificate {
 	var out []admin.Certificate
-	for _, c := range p.shownCertificates() {
+	for _, c := range p.Shown() {
 		from, until := c.Validity()
 		out = append(out, admin.Certificate{Name: c.Listener, NotBefore: from, NotAfter: until})
 	}
@@ -154,8 +154,8 @@ const nearlyUsed = 0.8
 
 // budgetTroubles lists the limits that are used to nearlyUsed or more: what comes
 // above them is refused.
-func (p *process) budgetTroubles() []admin.Attention {
-	use := p.gate.Use()
+func (p *Process) budgetTroubles() []admin.Attention {
+	use := p.Gate.Use()
 	var out []admin.Attention
 	note := func(used, most int64, format string, args ...any) {
 		if most > 0 && float64(used) >= nearlyUsed*float64(most) {
@@ -170,16 +170,16 @@ func (p *process) budgetTroubles() []admin.Attention {
 	for _, x := range []struct {
 		what string
 		of   func() (int, int)
-	}{{"discovery streams", p.services.xds.Streams}, {"load report streams", p.services.lrs.Streams}} {
+	}{{"discovery streams", p.XDS.Streams}, {"load report streams", p.LRS.Streams}} {
 		open, most := x.of()
 		note(int64(open), int64(most), "%d of %d %s are open: raise xds.max_streams", x.what)
 	}
-	checkers, most := p.services.hds.Room()
+	checkers, most := p.HDS.Room()
 	note(int64(checkers), int64(most), "%d of %d checkers are connected, and that limit is fixed: run fewer")
 	const mebi = 1 << 20
-	used, names := p.services.xds.NameMemory()
+	used, names := p.XDS.NameMemory()
 	note(used/mebi, names/mebi, "the names that clients subscribe to take %d of %d MiB: raise xds.admission.name_megabytes")
-	used, reports, ofOne, mostOfOne := p.services.lrs.ReportMemory()
+	used, reports, ofOne, mostOfOne := p.LRS.ReportMemory()
 	note(used/mebi, reports/mebi, "load reports until the next tick take %d of %d MiB: raise xds.admission.report_megabytes")
 	note(ofOne/mebi, mostOfOne/mebi, "load reports of one address without certificate take %d of %d MiB until the next tick: "+
 		"raise xds.admission.report_megabytes, or give its clients certificates")

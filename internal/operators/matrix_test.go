@@ -1,4 +1,4 @@
-package server
+package operators
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ func matrixPlan(sources int) *plan.Plan {
 
 func TestMatrixMetrics(t *testing.T) {
 	p := matrixPlan(0)
-	c := &matrixCollector{current: func() *plan.Plan { return p }, listed: func() []string { return []string{"checkout", "gone"} }}
+	c := NewMatrix(func() *plan.Plan { return p }, func() []string { return []string{"checkout", "gone"} })
 	const want = `
 # HELP isobar_matrix_observed_share_ratio Share of its requests that clients of a source sent to a locality, as they report, of services in metrics.matrix.
 # TYPE isobar_matrix_observed_share_ratio gauge
@@ -66,7 +66,7 @@ isobar_matrix_left_out_series 0
 // TestMatrixIsBounded: what is beyond the bound is counted.
 func TestMatrixIsBounded(t *testing.T) {
 	p := matrixPlan(7000) // x 3 localities, without reports
-	c := &matrixCollector{current: func() *plan.Plan { return p }, listed: func() []string { return []string{"checkout"} }}
+	c := NewMatrix(func() *plan.Plan { return p }, func() []string { return []string{"checkout"} })
 	if n := testutil.CollectAndCount(c, "isobar_matrix_published_share_ratio", "isobar_matrix_observed_share_ratio"); n != maxMatrixSeries {
 		t.Errorf("%d series", n)
 	}

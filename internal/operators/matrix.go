@@ -1,4 +1,4 @@
-package server
+package operators
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,22 +25,28 @@ var (
 		"Share of the requests of a service that is served in another region than the client's, by the published shares.", []string{"service"}, nil)
 )
 
-// matrixCollector shows where requests of the plan in force go: per service in sums,
+// Matrix shows where requests of the plan in force go: per service in sums,
 // and between localities for the services that the configuration lists.
-type matrixCollector struct {
+type Matrix struct {
 	current func() *plan.Plan
 	listed  func() []string
 }
 
-// Describe implements prometheus.Collector.
-func (c *matrixCollector) Describe(ch chan<- *prometheus.Desc) {
+// NewMatrix returns the metrics of the current plan. listed names the services that the
+// configuration lists.
+func NewMatrix(current func() *plan.Plan, listed func() []string) *Matrix {
+	return &Matrix{current: current, listed: listed}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *Matrix) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descPublished, descLanded, descLeftOut, descCrossZone, descCrossRegion} {
 		ch <- d
 	}
 }
 
-// Collect implements prometheus.Collector.
-func (c *matrixCollector) Collect(ch chan<- prometheus.Metric) {
+// Collect implements [prometheus.Collector].
+func (c *Matrix) Collect(ch chan<- prometheus.Metric) {
 	p := c.current()
 	if p == nil {
 		return

@@ -1,4 +1,4 @@
-package server
+package operators
 
 import (
 	"slices"
@@ -34,7 +34,7 @@ type subscriberList struct {
 }
 
 // Subscribers implements [admin.Fleet].
-func (c *clients) Subscribers() []admin.ServiceClients {
+func (c *Clients) Subscribers() []admin.ServiceClients {
 	c.known.mu.Lock()
 	defer c.known.mu.Unlock()
 	if now := time.Now(); c.known.at.IsZero() || now.Sub(c.known.at) >= subscribersFor {
@@ -44,9 +44,9 @@ func (c *clients) Subscribers() []admin.ServiceClients {
 }
 
 // findSubscribers looks at all clients and streams.
-func (c *clients) findSubscribers(now time.Time) []admin.ServiceClients {
+func (c *Clients) findSubscribers(now time.Time) []admin.ServiceClients {
 	type key struct{ node, locality, peer string }
-	grace := max(silentLeast, silentIntervals*c.settings.Interval())
+	grace := max(silentLeast, silentIntervals*c.interval())
 	silent := map[key]bool{}
 	for _, x := range c.Clients() {
 		if x.Streams > 0 && !x.Polls && now.Sub(x.ConnectedSince) > grace && (x.LRS == nil || x.LRS.LastReport.IsZero()) {
@@ -76,14 +76,14 @@ func (c *clients) findSubscribers(now time.Time) []admin.ServiceClients {
 	return out
 }
 
-// silentOf lists the clients of a service that report no load.
-func (c *clients) silentOf(service string) []plan.SilentClients {
+// SilentOf lists the clients of a service that report no load.
+func (c *Clients) SilentOf(service string) []plan.SilentClients {
 	return admin.SilentOf(c.Subscribers(), service)
 }
 
 // nearest returns what finds the services whose names are nearest to one that
 // does not exist.
-func (c *clients) nearest() func(name string) []string {
+func (c *Clients) nearest() func(name string) []string {
 	found := map[string][]string{}
 	var names []string
 	return func(name string) []string {
@@ -101,15 +101,15 @@ func (c *clients) nearest() func(name string) []string {
 }
 
 // serviceNames lists the services of the plan in force.
-func (c *clients) serviceNames() []string {
+func (c *Clients) serviceNames() []string {
 	if p := c.plan(); p != nil {
 		return p.ServiceNames()
 	}
 	return []string{}
 }
 
-// troubles names the services that clients ask for and that do not exist.
-func (c *clients) troubles() []admin.Attention {
+// Attention names the services that clients ask for and that do not exist.
+func (c *Clients) Attention() []admin.Attention {
 	nearest := c.nearest()
 	var out []admin.Attention
 	for _, m := range c.xds.Missing() {

@@ -1,4 +1,4 @@
-package server
+package operators
 
 import (
 	"errors"
@@ -18,9 +18,9 @@ const archiveDir = "history"
 // maxUnarchived bounds the changes that wait for a slow disk.
 const maxUnarchived = 1000
 
-// archiver writes the changes of the plan into an archive, in a goroutine of its own: a
+// Archiver writes the changes of the plan into an archive, in a goroutine of its own: a
 // slow disk delays no plan.
-type archiver struct {
+type Archiver struct {
 	log  *slog.Logger
 	kept *archive.Archive
 	next chan plan.Change
@@ -30,10 +30,10 @@ type archiver struct {
 	failing string // why changes can't be written now
 }
 
-// openArchive opens the archive in the state directory, or in memory where there is none.
+// OpenArchiver opens the archive in the state directory, or in memory where there is none.
 // A history that can't be opened is no reason not to serve.
-func openArchive(stateDir string, log *slog.Logger, metrics prometheus.Registerer) *archiver {
-	a := &archiver{log: log, next: make(chan plan.Change, maxUnarchived), lost: prometheus.NewCounter(prometheus.CounterOpts{
+func OpenArchiver(stateDir string, log *slog.Logger, metrics prometheus.Registerer) *Archiver {
+	a := &Archiver{log: log, next: make(chan plan.Change, maxUnarchived), lost: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "isobar_history_changes_lost_total",
 		Help: "Changes of the plan that are missing in the history of the last day, because the disk failed or was too slow.",
 	})}
@@ -55,8 +55,8 @@ func openArchive(stateDir string, log *slog.Logger, metrics prometheus.Registere
 	return a
 }
 
-// add hands a change over; it never waits.
-func (a *archiver) add(c plan.Change) {
+// Add hands a change over; it never waits.
+func (a *Archiver) Add(c plan.Change) {
 	select {
 	case a.next <- c:
 	default:
@@ -64,8 +64,8 @@ func (a *archiver) add(c plan.Change) {
 	}
 }
 
-// run writes changes until the loop has ended and all are written.
-func (a *archiver) run() {
+// Run writes changes until [Archiver.End] and until all are written.
+func (a *Archiver) Run() {
 	for c := range a.next {
 		err := a.kept.Append(&c)
 		if errors.Is(err, archive.ErrKnown) {
@@ -87,8 +87,14 @@ func (a *archiver) run() {
 	}
 }
 
+// End says that there will be no change any more.
+func (a *Archiver) End() { close(a.next) }
+
+// Archive returns what is written.
+func (a *Archiver) Archive() *archive.Archive { return a.kept }
+
 // told notes an error or its end, and reports whether that is news.
-func (a *archiver) told(err error) bool {
+func (a *Archiver) told(err error) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	text := ""
@@ -100,8 +106,8 @@ func (a *archiver) told(err error) bool {
 	return news
 }
 
-// unsaved returns why the history can't be written; "" = it can.
-func (a *archiver) unsaved() string {
+// Unsaved returns why the history can't be written; "" = it can.
+func (a *Archiver) Unsaved() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.failing
