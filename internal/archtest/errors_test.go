@@ -31,7 +31,7 @@ func TestEveryStatusIsDocumented(t *testing.T) {
 			t.Errorf("docs/reference/errors.md does not have %s of %s", what, in)
 		}
 	}
-	for _, pkg := range []string{"xds", "xds/csds", "xds/resource", "lrs", "lrs/reader", "hds", "hds/convert", "rpc", "listen", "server", "admin"} {
+	for _, pkg := range []string{"xds", "xds/csds", "xds/resource", "lrs", "lrs/reader", "hds", "hds/convert", "rpc", "listen", "member", "server", "admin"} {
 		for name, data := range filesOf(t, filepath.Join(root, "internal", pkg, "*.go")) {
 			if strings.HasSuffix(name, "_test.go") {
 				continue

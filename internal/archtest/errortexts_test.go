@@ -82,7 +82,7 @@ func refusals(t *testing.T, root string) map[string]map[string]bool {
 	t.Helper()
 	out := map[string]map[string]bool{}
 	known := sentinels(t, root, ".", "internal/plan", "internal/admin", "internal/xds")
-	for _, pkg := range []string{"admin", "xds", "xds/csds", "xds/resource", "lrs", "lrs/reader", "hds", "hds/convert", "rpc", "listen", "server"} {
+	for _, pkg := range []string{"admin", "xds", "xds/csds", "xds/resource", "lrs", "lrs/reader", "hds", "hds/convert", "rpc", "listen", "member", "server"} {
 		for _, file := range parsed(t, filepath.Join(root, "internal", pkg)) {
 			add := func(text, status string) {
 				if text == "" || text == ellipsis || status == "" {

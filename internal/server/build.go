@@ -66,7 +66,10 @@ func build(cfg *config.Config, opts Options, listeners func() (Listeners, error)
 	if opts.Boot == nil {
 		opts.Boot = boot
 	}
-	s := &Server{settings: reload.NewSettings(cfg), opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(), sampler: operators.NewSampler()}
+	s := &Server{
+		settings: reload.NewSettings(cfg), opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(),
+		sampler: operators.NewSampler(), unserved: make(chan struct{}),
+	}
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics.MustRegister(operators.NewMatrix(s.currentPlan, func() []string { return s.settings.Current().MetricsMatrix }))
 	if err := s.build(listeners); err != nil {
@@ -108,7 +111,7 @@ func (s *Server) build(listeners func() (Listeners, error)) error {
 		return err
 	}
 	s.recordings = operators.NewRecordings(s.loop, s.opts.Version, s.rollingTrace())
-	s.grpc = s.gate.NewServers(s.listeners, s.services, s.replicas.tracked())
+	s.grpc = s.gate.NewServers(s.listeners, s.services, s.tracker())
 	return s.buildAdmin()
 }
 
@@ -131,7 +134,7 @@ func (s *Server) buildSources() error {
 	}
 	if s.providers, err = providers.Open(&providers.Options{
 		Registry: s.registry, Store: s.opts.Store, Registerer: s.metrics, Log: s.log, Dial: s.opts.DialSource, DialDNS: s.opts.DialDNS,
-		MayWrite: func() bool { return s.replicas.writesStatuses() }, Plan: s.currentPlan,
+		MayWrite: s.writesStatuses, Plan: s.currentPlan,
 	}); err != nil {
 		return err
 	}
@@ -182,16 +185,16 @@ func (s *Server) xdsOptions() xds.Options {
 	if s.settings.Fixed.Replicas != nil {
 		o.HoldRemovals = true
 		o.Await = func(ctx context.Context, peer, version string) error {
-			return s.replicas.clients.await(ctx, peer, version)
+			return s.member.Await(ctx, peer, version)
 		}
-		o.Returns = func() error { return s.replicas.clients.returns() }
+		o.Returns = func() error { return s.member.Returns() }
 	}
 	return o
 }
 
 // buildLoop builds the loop between the stream layers.
 func (s *Server) buildLoop() error {
-	if err := s.openReplicas(); err != nil {
+	if err := s.joinGroup(); err != nil {
 		return err
 	}
 	builder := view.NewBuilder(view.Options{Registerer: s.metrics, Refused: s.refused})
@@ -208,15 +211,13 @@ func (s *Server) buildLoop() error {
 		Silent:   s.clients.SilentOf, Boot: s.opts.Boot,
 		Log: s.log, Registerer: s.metrics,
 	}
-	s.replicas.joinLoop(&options)
-	loop, err := control.New(options)
+	loop, err := s.newLoop(&options)
 	if err != nil {
 		return err
 	}
 	s.loop, s.operations = loop, operators.Operations{Loop: loop, HDS: s.services.hds}
 	s.services.loop = loop
 	s.configuration.Serve(s.services, loop)
-	s.replicas.useLoop(loop)
 	return nil
 }
 
@@ -249,13 +250,13 @@ func (s *Server) buildAdmin() error {
 		Console: page, BasePath: s.settings.Fixed.Admin.BasePath,
 		Objects: s.registry, Parser: reload.NewParser(s.settings), Planner: s.operations, Operator: s.operations,
 		Fleet: s.clients, HealthChecks: s.operations, Configuration: s.configuration, Providers: s.providers,
-		Recorder: s.recordings, Charts: operators.Charts{Sampler: s.sampler, Leading: s.replicas.leads()},
+		Recorder: s.recordings, Charts: operators.Charts{Sampler: s.sampler, Leading: s.leading()},
 		Process: &operators.Process{
 			Live: s.settings.Current, Gate: s.gate, XDS: s.services.xds, LRS: s.services.lrs, HDS: s.services.hds, Loop: s.loop,
 			Configuration: s.configuration, Providers: s.providers, Clients: s.clients, Recordings: s.recordings, Archiver: s.archiver,
-			Group: s.replicas.operated(), Shown: s.shownCertificates,
+			Group: s.replicas(), Shown: s.shownCertificates,
 		},
-		Identities: s.gate, Replicas: s.replicas.operated(),
+		Identities: s.gate, Replicas: s.replicas(),
 		Archive: s.archiver.Archive(), Polls: s.gate.HTTP(s.services.hds.Handler()), Nearest: strict.Nearest,
 		Writable: s.settings.Fixed.Admin.Writable, Hosts: s.settings.Fixed.Admin.Hosts,
 		Token: s.gate.TokenCheck(), TokenForAll: s.settings.Fixed.Admin.TokenForAll,
@@ -264,15 +265,6 @@ func (s *Server) buildAdmin() error {
 	})
 	s.admin = a
 	return err
-}
-
-// shownCertificates are those of the listeners, that for peers included.
-func (s *Server) shownCertificates() []listen.Shown {
-	all := s.gate.Certificates()
-	if r := s.replicas; r != nil && r.certificates != nil {
-		all = append(all, listen.Shown{Certificates: r.certificates, Listener: replicaListener})
-	}
-	return all
 }
 
 // console returns the web console; nil where the configuration or the command line

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
+	"github.com/isobar-xds/isobar/internal/member"
 	"github.com/isobar-xds/isobar/internal/operators"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/providers"
@@ -91,9 +93,10 @@ type Server struct {
 	services      *services
 	clients       *operators.Clients
 	operations    operators.Operations
-	offers        *offers   // of the configuration file, in a group; nil = this server is alone
-	operated      *operated // what operators write, in a group; nil = this server is alone
-	replicas      *replicas // nil = this server is alone
+	offers        *member.Offers   // of the configuration file, in a group
+	operated      *member.Operated // what operators write, in a group
+	member        *member.Member   // nil = this server is alone
+	unserved      chan struct{}    // closed when the server, which ends, has no clients any more
 	loop          *control.Loop
 	grpc          *listen.Servers
 	admin         *admin.Server
@@ -108,7 +111,11 @@ type Server struct {
 func (s *Server) Run(ctx context.Context) error {
 	defer s.closeStore()
 	g, ctx := errgroup.WithContext(ctx)
-	unserved, gone := context.WithCancel(context.WithoutCancel(ctx))
+	unserved, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	gone := sync.OnceFunc(func() {
+		cancel()
+		close(s.unserved)
+	})
 	defer gone()
 	during := func(run func(context.Context)) { // until ctx ends
 		g.Go(func() error {
@@ -116,9 +123,8 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	if s.replicas != nil {
-		s.replicas.unserved = unserved.Done()
-		g.Go(func() error { return s.replicas.run(ctx) })
+	if s.member != nil {
+		g.Go(func() error { return s.member.Run(ctx) })
 	}
 	g.Go(func() error {
 		defer s.archiver.End()

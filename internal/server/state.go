@@ -43,8 +43,8 @@ func readable(s store.Store) error {
 	return nil
 }
 
-// loopState keeps state as JSON in the store: that of the loop, and that of what puts
-// configuration in force. Each key has one writer.
+// loopState keeps state as JSON in the store: that of the loop, that of what puts
+// configuration in force, and that of a member of a group. Each key has one writer.
 type loopState struct {
 	store store.Store
 
@@ -121,11 +121,20 @@ func (s *loopState) save(key string, value any) error {
 	if err != nil {
 		return err
 	}
-	return s.write(key, data)
+	return s.Write(key, data)
 }
 
-// write writes a key as it is.
-func (s *loopState) write(key string, data []byte) (err error) {
+// Read implements [member.State].
+func (s *loopState) Read(key string) ([]byte, error) {
+	v, err := s.store.Get(context.Background(), key)
+	if errors.Is(err, isobar.ErrNotFound) {
+		return nil, nil
+	}
+	return v.Data, err
+}
+
+// Write implements [member.State]: it writes a key as it is.
+func (s *loopState) Write(key string, data []byte) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx := context.Background()

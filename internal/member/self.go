@@ -1,4 +1,4 @@
-package server
+package member
 
 import (
 	"errors"
@@ -10,9 +10,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
-// member is this server as one replica of its group: which role it has, and which plan of
+// self is this server as one replica of its group: which role it has, and which plan of
 // the group it has.
-type member struct {
+type self struct {
 	*replica.Replica
 
 	name string // its own
@@ -27,25 +27,25 @@ type opened struct {
 }
 
 // leads reports whether this replica makes plans.
-func (m *member) leads() bool {
-	role, _ := m.Role()
+func (s *self) leads() bool {
+	role, _ := s.Role()
 	return role == group.Leading || role == group.Caretaker
 }
 
 // leading returns an error unless this replica leads.
-func (m *member) leading() error {
-	if role, _ := m.Role(); role != group.Leading {
+func (s *self) leading() error {
+	if role, _ := s.Role(); role != group.Leading {
 		return group.ErrNotLeading
 	}
 	return nil
 }
 
 // explained tells operators which replica decides.
-func (m *member) explained(err error) error {
+func (s *self) explained(err error) error {
 	if !errors.Is(err, group.ErrNotLeading) {
 		return err
 	}
-	if leader := m.Status().Leader; leader != "" && leader != m.name {
+	if leader := s.Status().Leader; leader != "" && leader != s.name {
 		return fmt.Errorf("%w: replica %s leads the group; ask it", control.ErrFollower, leader)
 	}
 	return fmt.Errorf("%w: no replica leads the group at the moment", control.ErrFollower)
@@ -53,8 +53,8 @@ func (m *member) explained(err error) error {
 
 // received returns the plan that this replica serves, with the epoch of its claim; nil where
 // there is none, and for a plan of this replica itself.
-func (m *member) received() (o *opened, epoch uint64) {
-	served, ok := m.Served()
+func (s *self) received() (o *opened, epoch uint64) {
+	served, ok := s.Served()
 	if !ok {
 		return nil, 0
 	}
@@ -64,8 +64,8 @@ func (m *member) received() (o *opened, epoch uint64) {
 
 // base returns the newest plan of the group, which a new leader goes on from; nil where
 // there is none.
-func (m *member) base() *opened {
-	if base, ok := m.Base(); ok {
+func (s *self) base() *opened {
+	if base, ok := s.Base(); ok {
 		o, _ := base.Opened.(*opened)
 		return o
 	}

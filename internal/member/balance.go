@@ -1,4 +1,4 @@
-package server
+package member
 
 import (
 	"context"
@@ -125,11 +125,11 @@ func (b *balancer) calm() time.Duration {
 }
 
 func (b *balancer) look(now time.Time) {
-	live, others := b.clients.member.Connections()
+	live, others := b.clients.self.Connections()
 	if live != b.live {
 		b.live, b.since, b.began = live, now, false
 	}
-	if now.Sub(b.since) < b.calm() || !b.clients.member.Removes() {
+	if now.Sub(b.since) < b.calm() || !b.clients.self.Removes() {
 		return
 	}
 	n := closing(b.clients.connections.count(), others, b.began)

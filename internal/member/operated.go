@@ -1,4 +1,4 @@
-package server
+package member
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/replica/engine"
@@ -36,11 +37,11 @@ type pauseEntry struct {
 	Pause  plan.Pause `json:"pause"`
 }
 
-// operated is what operators wrote, as this replica knows it to stand in the engine.
-type operated struct {
+// Operated is what operators wrote, as this replica knows it to stand in the engine.
+type Operated struct {
 	registry  *discovery.Registry
-	inCluster bool    // whether services are written by kubectl
-	member    *member // nil before this replica takes part in its group
+	inCluster bool  // whether services are written by kubectl
+	self      *self // nil before this replica takes part in its group
 
 	mu       sync.Mutex // held during a write
 	sequence uint64
@@ -51,15 +52,19 @@ type operated struct {
 	known bool
 }
 
+// NewOperated returns where a member of the group of a configuration writes what operators
+// want. It refuses writes before the server has joined.
+func NewOperated(c *config.Replicas) *Operated { return &Operated{inCluster: c.Kubernetes != nil} }
+
 // settled reports whether it is known what the engine has.
-func (o *operated) settled() bool {
+func (o *Operated) settled() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.known
 }
 
 // last returns the number of the last write, and whether it is known what the engine has.
-func (o *operated) last() (sequence uint64, known bool) {
+func (o *Operated) last() (sequence uint64, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.sequence, o.known
@@ -67,14 +72,14 @@ func (o *operated) last() (sequence uint64, known bool) {
 
 // doubt notes that the engine has other writes than up to the given one, unless there was
 // another since.
-func (o *operated) doubt(sequence uint64) {
+func (o *Operated) doubt(sequence uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.known = o.known && o.sequence != sequence
 }
 
 // begin notes that it is not known what the engine has, and returns what it had last.
-func (o *operated) begin() (sequence uint64, pauses map[string][]byte) {
+func (o *Operated) begin() (sequence uint64, pauses map[string][]byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.known = false
@@ -82,7 +87,7 @@ func (o *operated) begin() (sequence uint64, pauses map[string][]byte) {
 }
 
 // recalled notes what the engine has.
-func (o *operated) recalled(sequence uint64, pauses map[string][]byte) {
+func (o *Operated) recalled(sequence uint64, pauses map[string][]byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sequence, o.pauses, o.known = sequence, pauses, true
@@ -90,7 +95,7 @@ func (o *operated) recalled(sequence uint64, pauses map[string][]byte) {
 }
 
 // Write implements [discovery.Shared].
-func (o *operated) Write(ctx context.Context, changes []discovery.SharedChange) error {
+func (o *Operated) Write(ctx context.Context, changes []discovery.SharedChange) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	list := make([]engine.Change, len(changes))
@@ -105,17 +110,17 @@ func (o *operated) Write(ctx context.Context, changes []discovery.SharedChange) 
 }
 
 // write writes while this replica leads. o.mu is held.
-func (o *operated) write(ctx context.Context, changes []engine.Change) error {
-	if o.member == nil {
+func (o *Operated) write(ctx context.Context, changes []engine.Change) error {
+	if o.self == nil {
 		return fmt.Errorf("%w: this replica does not take part in its group yet", isobar.ErrUnavailable)
 	}
-	if err := o.member.explained(o.member.leading()); err != nil {
+	if err := o.self.explained(o.self.leading()); err != nil {
 		return fmt.Errorf("%w: %w", isobar.ErrUnavailable, err)
 	}
 	if !o.known {
 		return fmt.Errorf("%w: the election engine has not told yet what operators wrote", isobar.ErrUnavailable)
 	}
-	err := o.member.WriteOperators(ctx, o.sequence, o.sequence+1, changes)
+	err := o.self.WriteOperators(ctx, o.sequence, o.sequence+1, changes)
 	switch {
 	case err == nil:
 		o.sequence++
@@ -134,15 +139,15 @@ func (o *operated) write(ctx context.Context, changes []engine.Change) error {
 }
 
 // Force implements [discovery.Shared].
-func (o *operated) Force(ctx context.Context, changes []discovery.SharedChange) error {
-	if o.member == nil {
+func (o *Operated) Force(ctx context.Context, changes []discovery.SharedChange) error {
+	if o.self == nil {
 		return fmt.Errorf("%w: this replica does not take part in its group yet", isobar.ErrUnavailable)
 	}
-	last, err := o.member.LastWrite(ctx)
+	last, err := o.self.LastWrite(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: %w", isobar.ErrUnavailable, err)
 	}
-	if base := o.member.base(); base != nil && base.operators.Sequence > last {
+	if base := o.self.base(); base != nil && base.operators.Sequence > last {
 		return fmt.Errorf("%w: the election engine has lost writes of operators, as after a restore from a backup; the next leader writes them again",
 			isobar.ErrUnavailable)
 	}
@@ -150,14 +155,14 @@ func (o *operated) Force(ctx context.Context, changes []discovery.SharedChange) 
 	for i := range changes {
 		list[i] = engine.Change{Key: changes[i].Key, Data: changes[i].Data}
 	}
-	if err := o.member.ForceOperators(ctx, last, list); err != nil {
+	if err := o.self.ForceOperators(ctx, last, list); err != nil {
 		return fmt.Errorf("%w: %w", isobar.ErrUnavailable, err)
 	}
 	return nil
 }
 
 // pause writes the pauses of the plan in force, unless the engine has them.
-func (o *operated) pause(ctx context.Context, current func() *plan.Plan) error {
+func (o *Operated) pause(ctx context.Context, current func() *plan.Plan) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	next, err := pauseEntries(current().Paused) // the newest, whichever operator came first
@@ -233,7 +238,7 @@ func difference(have, want map[string][]byte) []engine.Change {
 type written = engine.Written
 
 // toProto returns what operators wrote as it goes with a plan.
-func (o *operated) toProto() (*peerv1.Operators, error) {
+func (o *Operated) toProto() (*peerv1.Operators, error) {
 	sequence := o.shown.Load()
 	marks, err := o.registry.Marks()
 	if err != nil || sequence == 0 {

@@ -1,4 +1,4 @@
-package server
+package member
 
 import (
 	"context"
@@ -32,8 +32,8 @@ const (
 // election is the engine by which the group elects its leader and keeps what operators write.
 type election struct {
 	configured *config.Replicas
-	member     *member
-	operated   *operated
+	self       *self
+	operated   *Operated
 	closers    []func() error
 	warnings   atomic.Pointer[[]string] // what the engine will run out of
 }
@@ -120,16 +120,16 @@ func (e *election) watch(ctx context.Context) {
 // [takeover.recall] writes them again. If it has more, they were written while nobody led.
 func (e *election) compare(ctx context.Context) {
 	sequence, known := e.operated.last()
-	if !known || e.member.leading() != nil {
+	if !known || e.self.leading() != nil {
 		return
 	}
-	if last, err := e.member.LastWrite(ctx); err == nil && last != sequence {
+	if last, err := e.self.LastWrite(ctx); err == nil && last != sequence {
 		e.operated.doubt(sequence)
 	}
 }
 
 // inspect keeps what operators are told of the engine.
 func (e *election) inspect(ctx context.Context) {
-	warnings := e.member.EngineWarnings(ctx)
+	warnings := e.self.EngineWarnings(ctx)
 	e.warnings.Store(&warnings)
 }

@@ -1,4 +1,4 @@
-package server
+package member
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/replica/group"
@@ -18,8 +19,8 @@ import (
 // planCodec encodes plans for other replicas, with what operators wrote and what checkers
 // found, and opens theirs.
 type planCodec struct {
-	operated *operated
-	marks    marks
+	operated *Operated
+	marks    Marks
 	inForce  *atomic.Pointer[string] // digest of the configuration that plans are made with
 
 	mu     sync.Mutex // held by whoever encodes or decodes
@@ -92,4 +93,32 @@ func (c *planCodec) open(data []byte) (any, error) {
 	c.last = o
 	noteMarks(c.marks, time.Now(), content.GetMarks())
 	return &opened{o, operatorsFromProto(content.GetOperators()), content.GetConfigDigest()}, nil
+}
+
+// Marks are the moments that charts mark. The leader's plans bring them to all replicas.
+type Marks interface {
+	// Fresh lists the marks that other replicas may not have yet.
+	Fresh(now time.Time) []admin.SampleMark
+	// Note adds a mark, unless it is known.
+	Note(now time.Time, m admin.SampleMark)
+}
+
+// marksToProto returns the marks that other replicas may not have yet.
+func marksToProto(of Marks, now time.Time) []*peerv1.ChartMark {
+	var out []*peerv1.ChartMark
+	for _, m := range of.Fresh(now) {
+		out = append(out, &peerv1.ChartMark{AgeMicros: now.Sub(m.At).Microseconds(), AtMicros: m.At.UnixMicro(), Text: m.Text, Who: m.Who})
+	}
+	return out
+}
+
+// noteMarks notes the marks of another replica.
+func noteMarks(in Marks, now time.Time, of []*peerv1.ChartMark) {
+	for _, m := range of {
+		at := now.Add(-time.Duration(m.GetAgeMicros()) * time.Microsecond).UTC().Truncate(time.Millisecond)
+		if m.GetAtMicros() != 0 { // 0 in plans of earlier programs
+			at = time.UnixMicro(m.GetAtMicros()).UTC()
+		}
+		in.Note(now, admin.SampleMark{At: at, Text: m.GetText(), Who: m.GetWho()})
+	}
 }

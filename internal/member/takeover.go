@@ -1,4 +1,4 @@
-package server
+package member
 
 import (
 	"context"
@@ -17,16 +17,16 @@ import (
 func (c *groupConfiguration) assume() (*plan.Opened, plan.Pauses, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	role, epoch := c.member.Role()
+	role, epoch := c.self.Role()
 	if role != group.Leading {
 		return nil, nil, group.ErrNotLeading
 	}
-	base := c.member.base()
+	base := c.self.base()
 	paused, err := c.recall(context.Background(), base)
 	if err != nil {
 		if errors.Is(err, group.ErrNewerFormat) {
-			c.member.Alarm("this program can't read what operators wrote, so another replica has to lead: " + err.Error())
-			_, _ = c.member.StepDown(c.member.name) // it leads
+			c.self.Alarm("this program can't read what operators wrote, so another replica has to lead: " + err.Error())
+			_, _ = c.self.StepDown(c.self.name) // it leads
 		}
 		return nil, nil, fmt.Errorf("what operators wrote: %w", err)
 	}
@@ -38,11 +38,11 @@ func (c *groupConfiguration) assume() (*plan.Opened, plan.Pauses, error) {
 }
 
 // recall reads what operators wrote from the engine, and puts it in force. base is the
-// plan that a new leader goes on from; a leader that goes on passes nil. r.configuring
+// plan that a new leader goes on from; a leader that goes on passes nil. c.mu
 // is held.
 func (c *groupConfiguration) recall(ctx context.Context, base *opened) (plan.Pauses, error) {
 	kept, pauses := c.operated.begin()
-	w, err := c.member.ReadOperators(ctx)
+	w, err := c.self.ReadOperators(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (c *groupConfiguration) recall(ctx context.Context, base *opened) (plan.Pau
 	}
 	if file != nil {
 		if err := c.providing.begin(c.inForce != nil); err != nil { // what the plan has stays in force
-			c.member.Alarm("what the providers of this replica list is not in force: " + err.Error())
+			c.self.Alarm("what the providers of this replica list is not in force: " + err.Error())
 		}
 	}
 	c.followed = followed{}
@@ -149,12 +149,12 @@ func (c *groupConfiguration) restore(ctx context.Context, w, newer written) (wri
 	}
 	changes := difference(w.Entries, newer.Entries)
 	next := max(w.Sequence, newer.Sequence) + 1
-	if err := c.member.WriteOperators(ctx, w.Sequence, next, changes); err != nil {
+	if err := c.self.WriteOperators(ctx, w.Sequence, next, changes); err != nil {
 		return w, err
 	}
 	switch {
 	case w.Sequence > 0 || newer.Sequence > 0:
-		c.member.Alarm(fmt.Sprintf("the election engine had lost writes of operators, as after a restore from a backup; %d entries are written again: %s",
+		c.self.Alarm(fmt.Sprintf("the election engine had lost writes of operators, as after a restore from a backup; %d entries are written again: %s",
 			len(changes), listed(changes)))
 	case len(changes) > 0:
 		c.log.Info("moved this server's admin API services, health marks and pauses to its group", "entries", len(changes))

@@ -1,4 +1,4 @@
-package server
+package member
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/control"
-	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
@@ -35,12 +34,12 @@ const (
 
 // groupClients decides what clients get that come from other replicas, or go to them.
 type groupClients struct {
-	settings    *reload.Settings
-	member      *member
+	interval    func() time.Duration // of reports
+	self        *self
 	xds         *xds.Server
 	loop        *control.Loop // set before clients come
 	connections connections
-	metrics     replicaMetrics
+	metrics     metrics
 	refusing    atomic.Pointer[time.Time] // since when clients that return are refused; nil = they are not
 }
 
@@ -69,9 +68,9 @@ func (c *groupClients) await(ctx context.Context, peer, version string) error {
 			return refuses() // the first plan that came may be a provisional one
 		}
 		waited := time.Since(began)
-		switch c.member.Admit(shown, waited) {
+		switch c.self.Admit(shown, waited) {
 		case group.Serve:
-			if p, _ := c.member.Served(); p.Version < shown || waited >= publishPatience {
+			if p, _ := c.self.Served(); p.Version < shown || waited >= publishPatience {
 				return refuses() // it belongs to no claim, or the streams are stuck anyway
 			}
 		case group.Wait:
@@ -106,7 +105,7 @@ func (c *groupClients) returns() error {
 	}
 	now := time.Now()
 	c.refusing.CompareAndSwap(nil, &now)
-	if began := c.refusing.Load(); began == nil || time.Since(*began) < refusalTimes*control.GatherMost(c.settings.Interval()) {
+	if began := c.refusing.Load(); began == nil || time.Since(*began) < refusalTimes*control.GatherMost(c.interval()) {
 		c.metrics.refused.Inc()
 		return status.Error(codes.Unavailable, "isobar: the group has lost all its plans, and waits until most clients have reported load; keep what you have")
 	}
@@ -125,8 +124,8 @@ func (c *groupClients) watchRemovals(ctx context.Context) {
 	look := time.NewTicker(removalsLook)
 	defer look.Stop()
 	for {
-		served, ok := c.member.Served()
-		c.xds.HoldRemovals(!ok || !c.member.Removes() || !c.serves(served.Version))
+		served, ok := c.self.Served()
+		c.xds.HoldRemovals(!ok || !c.self.Removes() || !c.serves(served.Version))
 		select {
 		case <-ctx.Done():
 			return
@@ -173,11 +172,11 @@ func (c *connections) end(address string) {
 	}
 }
 
-// replicaMetrics count what a group does to clients.
-type replicaMetrics struct{ closed, balanced, refused prometheus.Counter }
+// metrics count what a group does to clients.
+type metrics struct{ closed, balanced, refused prometheus.Counter }
 
-func newReplicaMetrics(r prometheus.Registerer) replicaMetrics {
-	m := replicaMetrics{closed: prometheus.NewCounter(prometheus.CounterOpts{
+func newMetrics(r prometheus.Registerer) metrics {
+	m := metrics{closed: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "isobar_replica_connections_closed_total",
 		Help: "Connections of clients closed because this replica did not get the version that the client already had.",
 	}), balanced: prometheus.NewCounter(prometheus.CounterOpts{

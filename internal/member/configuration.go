@@ -1,4 +1,4 @@
-package server
+package member
 
 import (
 	"context"
@@ -34,20 +34,25 @@ type offered struct {
 	digest string
 }
 
-// offers takes what the configuration file of this replica lists.
-type offers struct {
+// Offers takes what the configuration file of this replica lists.
+type Offers struct {
 	registry  *discovery.Registry
 	providers *providers.Set
 	newest    atomic.Pointer[offered]
 	joined    bool // whether this replica takes part in its group
 }
 
+// NewOffers returns where the configuration file of a replica is offered to its group.
+func NewOffers(registry *discovery.Registry, providers *providers.Set) *Offers {
+	return &Offers{registry: registry, providers: providers}
+}
+
 // own returns what the file lists now.
-func (o *offers) own() *offered { return o.newest.Load() }
+func (o *Offers) own() *offered { return o.newest.Load() }
 
 // Offer implements [reload.Group]: it takes what the configuration file lists. The group decides whether it is in
 // force; before this replica takes part in a group, nothing else is.
-func (o *offers) Offer(c *config.Live, services []isobar.Service) error {
+func (o *Offers) Offer(c *config.Live, services []isobar.Service) error {
 	digest, err := sharedDigest(c, services)
 	if err != nil {
 		return err
@@ -96,13 +101,13 @@ func sharedDigest(c *config.Live, services []isobar.Service) (string, error) {
 // groupConfiguration keeps the registry at the configuration that the group has in force,
 // with what operators wrote.
 type groupConfiguration struct {
-	member    *member
-	offers    *offers
+	self      *self
+	offers    *Offers
 	peers     int // how many others the group has
 	registry  *discovery.Registry
 	providers *providers.Set
-	operated  *operated
-	kept      *loopState
+	operated  *Operated
+	kept      State
 	log       *slog.Logger
 
 	mu        sync.Mutex // held by whoever puts in force what the group has
@@ -125,7 +130,7 @@ func (c *groupConfiguration) digest() string { return c.offers.own().digest }
 // replica does.
 func (c *groupConfiguration) agreed() bool {
 	have, digest := 1, c.digest()
-	for _, other := range c.member.Digests() {
+	for _, other := range c.self.Digests() {
 		if other == digest {
 			have++
 		}
@@ -143,17 +148,17 @@ func (c *groupConfiguration) accepts() bool {
 // accept puts the configuration of this replica's file in force without a majority.
 // The plan names it, so the next leader goes on with it, whatever its own file has.
 func (c *groupConfiguration) accept(digest string) error {
-	if err := c.member.explained(c.member.leading()); err != nil {
+	if err := c.self.explained(c.self.leading()); err != nil {
 		return fmt.Errorf("%w: %w", isobar.ErrUnavailable, err)
 	}
 	if own := c.digest(); digest != own {
-		for name, other := range c.member.Digests() {
+		for name, other := range c.self.Digests() {
 			if other == digest {
 				return fmt.Errorf("the file of %s, which leads, is %s: have %s lead (`isobar replicas step-down`), or copy its file to %s",
-					c.member.name, own, name, c.member.name)
+					c.self.name, own, name, c.self.name)
 			}
 		}
-		return fmt.Errorf("no live replica has a configuration with the digest %q; the file of %s, which leads, is %s", digest, c.member.name, own)
+		return fmt.Errorf("no live replica has a configuration with the digest %q; the file of %s, which leads, is %s", digest, c.self.name, own)
 	}
 	c.accepted.Store(&digest)
 	return nil
@@ -161,13 +166,13 @@ func (c *groupConfiguration) accept(digest string) error {
 
 // digestOfPlan returns the digest of the configuration that the plan is made with.
 func (c *groupConfiguration) digestOfPlan() string {
-	if c.member.leading() == nil {
+	if c.self.leading() == nil {
 		if digest := c.digestInForce.Load(); digest != nil {
 			return *digest
 		}
 		return ""
 	}
-	if o, _ := c.member.received(); o != nil {
+	if o, _ := c.self.received(); o != nil {
 		return o.digest
 	}
 	return ""
@@ -198,7 +203,7 @@ func (c *groupConfiguration) configure(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.providing.observe(time.Now())
-	switch role, epoch := c.member.Role(); {
+	switch role, epoch := c.self.Role(); {
 	case role == group.Caretaker:
 		return nil
 	case role != group.Leading:
@@ -229,7 +234,7 @@ func (c *groupConfiguration) configure(ctx context.Context) error {
 
 // followPlan takes over what the leader's plan has. c.mu is held.
 func (c *groupConfiguration) followPlan() error {
-	o, epoch := c.member.received()
+	o, epoch := c.self.received()
 	if o == nil {
 		return nil // there is none, or it is this replica's own, of the time when it led
 	}
@@ -243,7 +248,7 @@ func (c *groupConfiguration) followPlan() error {
 		return err
 	}
 	if c.alone > 0 {
-		c.member.Alarm(fmt.Sprintf("this replica had %d services of the admin API and health marks of its own when it joined the group, which has others: "+
+		c.self.Alarm(fmt.Sprintf("this replica had %d services of the admin API and health marks of its own when it joined the group, which has others: "+
 			"a copy is in its state directory as %s", c.alone, singleKey))
 		c.alone = 0
 	}

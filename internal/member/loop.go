@@ -1,4 +1,4 @@
-package server
+package member
 
 import (
 	"context"
@@ -13,21 +13,18 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
-// joinLoop makes the loop one of a group.
-func (r *replicas) joinLoop(o *control.Options) {
-	if r == nil {
-		return
-	}
-	o.Group = r
-	o.Reports, o.Clients, o.Checkers = groupReports{r.relay, r.services.lrs}, r.relay, groupCheckers{r.relay}
+// Lead makes the options of a loop those of a group's loop.
+func (m *Member) Lead(o *control.Options) {
+	o.Group = m
+	o.Reports, o.Clients, o.Checkers = groupReports{m.relay, m.lrs}, m.relay, groupCheckers{m.relay}
 }
 
 // Changed implements [control.Group].
-func (r *replicas) Changed() <-chan struct{} { return r.member.Changed() }
+func (m *Member) Changed() <-chan struct{} { return m.self.Changed() }
 
 // Role implements [control.Group].
-func (r *replicas) Role() (control.GroupRole, uint64) {
-	switch role, epoch := r.member.Role(); role {
+func (m *Member) Role() (control.GroupRole, uint64) {
+	switch role, epoch := m.self.Role(); role {
 	case group.Leading:
 		return control.Leads, epoch
 	case group.Caretaker:
@@ -40,64 +37,64 @@ func (r *replicas) Role() (control.GroupRole, uint64) {
 }
 
 // Received implements [control.Group].
-func (r *replicas) Received() *plan.Opened {
-	if o, _ := r.member.received(); o != nil {
+func (m *Member) Received() *plan.Opened {
+	if o, _ := m.self.received(); o != nil {
 		return o.Opened
 	}
 	return nil
 }
 
 // Next implements [control.Group].
-func (r *replicas) Next(reapply bool) (uint64, error) {
-	version, err := r.member.Next(reapply)
-	return version, r.member.explained(err)
+func (m *Member) Next(reapply bool) (uint64, error) {
+	version, err := m.self.Next(reapply)
+	return version, m.self.explained(err)
 }
 
 // Publish implements [control.Group].
-func (r *replicas) Publish(p *plan.Plan, o plan.Origin, found *health.SavedKeeper, reapply bool) error {
-	content, err := r.plans.encode(p, o, found)
+func (m *Member) Publish(p *plan.Plan, o plan.Origin, found *health.SavedKeeper, reapply bool) error {
+	content, err := m.plans.encode(p, o, found)
 	if err != nil {
 		return err
 	}
-	return r.member.explained(r.member.Publish(p.Version, content, reapply))
+	return m.self.explained(m.self.Publish(p.Version, content, reapply))
 }
 
 // Reserved implements [control.Group].
-func (r *replicas) Reserved() uint64 {
-	if served, ok := r.member.Served(); ok {
+func (m *Member) Reserved() uint64 {
+	if served, ok := m.self.Served(); ok {
 		return served.Claim.Last()
 	}
 	return 0
 }
 
 // Last implements [control.Group].
-func (r *replicas) Last() bool { return r.member.leads() && r.member.Parts() }
+func (m *Member) Last() bool { return m.self.leads() && m.self.Parts() }
 
 // Closing implements [control.Group].
-func (r *replicas) Closing() bool { return r.member.Closing() }
+func (m *Member) Closing() bool { return m.self.Closing() }
 
 // Unserved implements [control.Group].
-func (r *replicas) Unserved() <-chan struct{} { return r.unserved }
+func (m *Member) Unserved() <-chan struct{} { return m.unserved }
 
 // Report implements [control.Group].
-func (r *replicas) Report(now time.Time, healthOnly bool) {
-	r.relay.Forget() // what others told when this replica led
-	epoch := r.member.LeaderEpoch()
-	sent := r.member.Report(r.relay.Observations(now, healthOnly, epoch != r.warmed))
+func (m *Member) Report(now time.Time, healthOnly bool) {
+	m.relay.Forget() // what others told when this replica led
+	epoch := m.self.LeaderEpoch()
+	sent := m.self.Report(m.relay.Observations(now, healthOnly, epoch != m.warmed))
 	if sent && !healthOnly {
-		r.warmed = epoch
+		m.warmed = epoch
 	}
 }
 
 // Assume implements [control.Group].
-func (r *replicas) Assume() (*plan.Opened, plan.Pauses, error) { return r.configuration.assume() }
+func (m *Member) Assume() (*plan.Opened, plan.Pauses, error) { return m.configuration.assume() }
 
 // Paused implements [control.Group].
-func (r *replicas) Paused(ctx context.Context) error { return r.operators.pause(ctx, r.loop.Current) }
+func (m *Member) Paused(ctx context.Context) error { return m.operators.pause(ctx, m.loop.Current) }
 
 // Designate implements [control.Group].
-func (r *replicas) Designate(o *plan.Opened) {
-	r.services.hds.Designate(o.Plan.Topology, o.Health.Placement.Designations)
+func (m *Member) Designate(o *plan.Opened) {
+	m.hds.Designate(o.Plan.Topology, o.Health.Placement.Designations)
 }
 
 // groupReports and groupCheckers show the loop what all replicas told.

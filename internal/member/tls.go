@@ -1,4 +1,4 @@
-package server
+package member
 
 import (
 	"crypto/tls"
@@ -10,8 +10,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica"
 )
 
-// replicaListener names the listener for peers in what the server tells of certificates.
-const replicaListener = "replicas"
+// Listener names the listener for peers in what the server tells of certificates.
+const Listener = "replicas"
 
 // openTLS reads the certificates of connections between replicas, and returns those that
 // this one shows; nil = plaintext on loopback.
