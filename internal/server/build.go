@@ -152,14 +152,14 @@ func (s *Server) buildSources() error {
 // buildServices builds the stream layers.
 func (s *Server) buildServices() {
 	streams := xds.New(s.xdsOptions())
-	reporters := &reporters{settings: s.settings, xds: streams}
+	reporters := listen.NewReporters(streams, func() bool { return s.settings.Current().SubscribedOnly })
 	reports := lrs.New(lrs.Options{
 		ManagementCluster: config.ReservedName,
 		Interval:          s.settings.Interval,
 		Services:          func() []string { return serviceNames(s.registry) },
 
 		EndpointGranularity: s.settings.Fixed.XDS.EndpointLoad, MaxStreams: s.settings.Fixed.XDS.MaxStreams,
-		Admit: s.gate.Admits(identity.RoleClient), MayReport: reporters.may, Place: s.providers.Place, Account: listen.ReportingAccount,
+		Admit: s.gate.Admits(identity.RoleClient), MayReport: reporters.May, Place: s.providers.Place, Account: listen.ReportingAccount,
 		ReportMemory: s.settings.Fixed.XDS.Limits().ReportMegabytes << 20,
 		Log:          s.log, Registerer: s.metrics,
 	})

@@ -1,12 +1,10 @@
-package server
+package listen
 
 import (
 	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/reload"
-	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // subscriptionGrace is for how long a locality that subscribed to a service may
@@ -57,26 +55,37 @@ func (r *recentSubscriptions) has(k subscriber, now time.Time, ago time.Duration
 	return ok && now.Sub(at) <= ago
 }
 
-// reporters decides who may report load.
-type reporters struct {
-	settings *reload.Settings
-	xds      *xds.Server
-	recent   recentSubscriptions
+// Subscriptions tells who subscribes to what.
+type Subscriptions interface {
+	Subscribed(l isobar.Locality, service string) bool
 }
 
-// may reports whether clients of a locality may report on a service: on
+// Reporters decides who may report load.
+type Reporters struct {
+	subscribedOnly func() bool
+	subscriptions  Subscriptions
+	recent         recentSubscriptions
+}
+
+// NewReporters returns the decision for clients with these subscriptions. subscribedOnly
+// reports whether the configuration asks for one.
+func NewReporters(subscriptions Subscriptions, subscribedOnly func() bool) *Reporters {
+	return &Reporters{subscribedOnly: subscribedOnly, subscriptions: subscriptions}
+}
+
+// May reports whether clients of a locality may report on a service: on
 // any, or, where it is configured, on those that someone there subscribes to.
 // It need not be the same stream or connection: many clients keep one for load
 // reports alone.
-func (r *reporters) may(l isobar.Locality, service string) bool {
-	if !r.settings.Current().SubscribedOnly {
+func (r *Reporters) May(l isobar.Locality, service string) bool {
+	if !r.subscribedOnly() {
 		return true
 	}
 	k, now := subscriber{l, service}, time.Now()
 	if r.recent.has(k, now, noteEvery) {
 		return true
 	}
-	if r.xds.Subscribed(l, service) {
+	if r.subscriptions.Subscribed(l, service) {
 		r.recent.note(k, now)
 		return true
 	}
