@@ -6,6 +6,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -149,7 +150,7 @@ func (h *healthWatch) release(service string, localities ...isobar.Locality) boo
 func (h *healthWatch) ages() (out []plan.InputAge) {
 	for _, a := range h.keeper.VerdictTable().Ages() {
 		if a.Checked {
-			out = append(out, plan.InputAge{Service: a.Service, Kind: plan.InputHealth, Age: plan.Age{Some: a.Some, Most: a.Most}})
+			out = append(out, plan.InputAge{Service: a.Service, Kind: plan.InputHealth, Age: load.Age{Some: a.Some, Most: a.Most}})
 		}
 	}
 	return out

@@ -16,7 +16,7 @@ func TestServicesAge(t *testing.T) {
 		t.Errorf("before any verdict: %+v", a)
 	}
 	w.run(10 * time.Second)
-	want := health.Age{Service: "web", Checked: true}
+	want := health.VerdictAge{Service: "web", Checked: true}
 	if a := w.book.Ages(); len(a) != 1 || a[0] != want {
 		t.Errorf("fresh: %+v", a)
 	}

@@ -187,8 +187,8 @@ func lacking(t *tally, r rule) string {
 	}
 }
 
-// Age is for how long verdicts on a service have not been confirmed.
-type Age struct {
+// VerdictAge is for how long verdicts on a service have not been confirmed.
+type VerdictAge struct {
 	Service string
 	Checked bool          // its endpoints are probed, and there are verdicts
 	Some    time.Duration // since which more than a fifth of them have not; 0 = they have
@@ -197,16 +197,16 @@ type Age struct {
 
 // Ages lists the services with health checks, sorted, and how old the verdicts
 // on them are: of endpoints that operators took out of use none is waited for.
-func (b *VerdictTable) Ages() []Age {
-	out := make([]Age, len(b.services))
+func (b *VerdictTable) Ages() []VerdictAge {
+	out := make([]VerdictAge, len(b.services))
 	for i, l := range b.services {
 		out[i] = b.age(l)
 	}
 	return out
 }
 
-func (b *VerdictTable) age(l *serviceVotes) Age {
-	a := Age{Service: l.name}
+func (b *VerdictTable) age(l *serviceVotes) VerdictAge {
+	a := VerdictAge{Service: l.name}
 	verdicts := 0
 	var frozen []time.Duration // since they were last confirmed
 	for i := range l.records {

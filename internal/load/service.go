@@ -189,8 +189,8 @@ func (s *service) questionable() bool {
 	})
 }
 
-// Age is for how long too much of an input has been missing; zero while it is
-// not.
+// Age is for how long too much of an input of decisions, such as load reports or verdicts,
+// has been missing; zero while it is not.
 type Age struct {
 	Some time.Duration // more than a fifth of it is
 	Most time.Duration // more than half of it is

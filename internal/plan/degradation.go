@@ -1,6 +1,10 @@
 package plan
 
-import "time"
+import (
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/load"
+)
 
 // DegradationLevel is how degraded a service is because an input of its
 // decisions is missing. It goes down at once and comes up a level a tick.
@@ -46,13 +50,6 @@ const (
 
 // Inputs lists them.
 func Inputs() []InputKind { return []InputKind{InputReports, InputHealth, InputTopology} }
-
-// Age is for how long too much of an input has been missing; zero while it is
-// not.
-type Age struct {
-	Some time.Duration // more than a fifth of it is
-	Most time.Duration // more than half of it is
-}
 
 // Steps are the ages at which an input takes a service down a level; 0 = never.
 type Steps struct {
@@ -116,7 +113,7 @@ func (l Degradation) Of(kind InputKind) Steps {
 }
 
 // Level returns the level at which an input of that age is.
-func (s Steps) Level(a Age) DegradationLevel {
+func (s Steps) Level(a load.Age) DegradationLevel {
 	switch {
 	case s.Decay > 0 && a.Most >= s.Decay:
 		return LevelDecaying

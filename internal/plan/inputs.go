@@ -20,7 +20,7 @@ const (
 type InputAge struct {
 	Service string
 	Kind    InputKind
-	Age     Age
+	Age     load.Age
 }
 
 // InputState is where an input of a service stands.
@@ -58,16 +58,16 @@ func inputsOf(in *Input, service string, measured *load.ServiceLoad, prev *Servi
 }
 
 // ageOf returns the age of an input, and whether the service has it at all.
-func ageOf(in *Input, kind InputKind, service string, measured *load.ServiceLoad) (Age, bool) {
+func ageOf(in *Input, kind InputKind, service string, measured *load.ServiceLoad) (load.Age, bool) {
 	if kind == InputReports {
 		if measured == nil || !slices.ContainsFunc(measured.Sources, wasHeard) {
-			return Age{}, false
+			return load.Age{}, false
 		}
-		return Age(measured.Age), true
+		return measured.Age, true
 	}
 	i, found := slices.BinarySearchFunc(in.Ages, InputAge{Service: service, Kind: kind}, compareAges)
 	if !found {
-		return Age{}, kind == InputTopology // what is configured is never old
+		return load.Age{}, kind == InputTopology // what is configured is never old
 	}
 	return in.Ages[i].Age, true
 }

@@ -205,7 +205,7 @@ func TestMissingInputsSlowDown(t *testing.T) {
 		t.Fatalf("%.1f points moved on fresh input", 100*fresh)
 	}
 	aged := func(kind plan.InputKind, age time.Duration) []plan.InputAge {
-		return []plan.InputAge{{Service: "checkout", Kind: kind, Age: plan.Age{Some: age, Most: age}}}
+		return []plan.InputAge{{Service: "checkout", Kind: kind, Age: load.Age{Some: age, Most: age}}}
 	}
 	for _, tc := range []struct {
 		name  string
@@ -251,9 +251,9 @@ func TestDegradationIsMonotone(t *testing.T) {
 	depth := func(r plan.DegradationLevel) int { return slices.Index(plan.DegradationLevels(), r) }
 	rapid.Check(t, func(t *rapid.T) {
 		s := plan.Steps{Cautious: age(t, "cautious"), Hold: age(t, "hold"), Decay: age(t, "decay")}
-		a := plan.Age{Most: age(t, "most")}
+		a := load.Age{Most: age(t, "most")}
 		a.Some = a.Most + age(t, "some")
-		b := plan.Age{Some: a.Some + age(t, "later"), Most: a.Most + age(t, "later")}
+		b := load.Age{Some: a.Some + age(t, "later"), Most: a.Most + age(t, "later")}
 		if depth(s.Level(b)) < depth(s.Level(a)) {
 			t.Errorf("%+v: %s at %v, %s at %v", s, s.Level(a), a, s.Level(b), b)
 		}

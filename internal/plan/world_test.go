@@ -193,7 +193,7 @@ func (w *world) drawAges(t *rapid.T) {
 	w.ages = w.ages[:0:0]
 	for _, kind := range []plan.InputKind{plan.InputHealth, plan.InputTopology} {
 		a := age("age of " + string(kind))
-		w.ages = append(w.ages, plan.InputAge{Service: "checkout", Kind: kind, Age: plan.Age{Some: a, Most: a}})
+		w.ages = append(w.ages, plan.InputAge{Service: "checkout", Kind: kind, Age: load.Age{Some: a, Most: a}})
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/discovery/dns"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 	"github.com/isobar-xds/isobar/internal/discovery/xdsclient"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/store"
@@ -158,7 +159,7 @@ func (s *Set) Outdated(now time.Time) []plan.InputAge {
 	out := make([]plan.InputAge, len(old))
 	for i, o := range old {
 		age := max(0, now.Sub(o.Since))
-		out[i] = plan.InputAge{Service: o.Service, Kind: plan.InputTopology, Age: plan.Age{Some: age, Most: age}}
+		out[i] = plan.InputAge{Service: o.Service, Kind: plan.InputTopology, Age: load.Age{Some: age, Most: age}}
 	}
 	return out
 }

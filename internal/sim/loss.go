@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -49,7 +50,7 @@ func (sc *Scenario) ages(services []*service, now time.Duration) []plan.InputAge
 			continue
 		}
 		for _, s := range services {
-			out = append(out, plan.InputAge{Service: s.spec.Name, Kind: kind, Age: plan.Age{Some: now - x.From, Most: now - x.From}})
+			out = append(out, plan.InputAge{Service: s.spec.Name, Kind: kind, Age: load.Age{Some: now - x.From, Most: now - x.From}})
 		}
 	}
 	return out
