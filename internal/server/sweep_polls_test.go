@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -32,6 +33,9 @@ func TestSweepOfPolls(t *testing.T) {
 		inSweep(t, func(w *sweepWorld) {
 			out, id := tally{}, w.enterChecker()
 			poll := func(body []byte, m mutation) {
+				if x.path == rpc.CheckerPath {
+					<-time.After(time.Second) // a checker that polls has a pace
+				}
 				code, text := w.poll(x.path, id, body)
 				switch code {
 				case http.StatusOK, http.StatusNotModified:
