@@ -64,7 +64,10 @@ func (s *source) judgeClients(evidence *sourceEvidence, t *Table) {
 	// each, by what changed within a tick.
 	from, to := len(evidence.reigns), 0
 	for _, f := range s.flows {
-		if base := evidence.acknowledged(f.window.since); unjudged(f, t) && base >= 0 {
+		if !unjudged(f, t) {
+			continue
+		}
+		if base := evidence.acknowledged(f.window.since); base >= 0 {
 			from, to = min(from, base), max(to, evidence.before(base, f.window.until))
 		}
 	}
@@ -95,13 +98,16 @@ func strayed(f *flow) bool { return f.off > 0 }
 // strays reports whether a flow is off the shares whatever its source does: for windows
 // in a row, and not because its client uses lower tiers.
 func strays(f *flow) bool {
+	if f.off < offWindows {
+		return false
+	}
 	lower := 0.0
 	for i := range f.window.sites {
 		if s := &f.window.sites[i]; s.priority > 0 {
 			lower += s.issued
 		}
 	}
-	return f.off >= offWindows && lower <= failsOver*f.window.issued
+	return lower <= failsOver*f.window.issued
 }
 
 // unjudged reports whether a flow has a window that says something of its client and that
