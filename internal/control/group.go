@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -10,74 +9,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
-
-// GroupRole is what a loop may do in a group of replicas.
-type GroupRole uint8
-
-// The roles of a loop in its group.
-const (
-	// Follows: it shows the leader's plans to its clients, and makes none.
-	Follows GroupRole = iota
-	// Leads: it makes plans.
-	Leads
-	// Cares: it led, the election engine is out of reach, and others still follow it. It
-	// carries weights over to new health, and decides nothing.
-	Cares
-	// Claims: it won the election, and does not lead yet.
-	Claims
-)
-
-// Group is the group of replicas that the server belongs to.
-type Group interface {
-	// Changed signals that Role or Received give something new. Capacity 1.
-	Changed() <-chan struct{}
-	// Role returns what the loop may do now, and in which epoch.
-	Role() (role GroupRole, epoch uint64)
-	// Received returns the newest plan of another replica; nil where there is none.
-	Received() *plan.Opened
-	// Assume prepares a new leader: it reads what operators wrote, and puts it in force
-	// in the topology with the configuration of the group. It returns the newest plan of
-	// the group, which the leader goes on from, nil where there is none; and what
-	// operators paused.
-	Assume() (base *plan.Opened, paused plan.Pauses, err error)
-	// Paused makes what Current pauses durable for the group.
-	Paused(ctx context.Context) error
-	Publications
-	Ending
-	// Report sends what clients told this replica to the leader. health says that only
-	// what checkers told is sent, which does not wait for a tick.
-	Report(now time.Time, healthOnly bool)
-	// Designate tells the checkers of this replica what the leader wants them to probe.
-	Designate(o *plan.Opened)
-}
-
-// Publications is the right of a leader to publish plans in its epoch.
-type Publications interface {
-	// Next returns the version of the next plan. reapply says that the plan only carries
-	// weights over. An error says that the replica may not publish.
-	Next(reapply bool) (uint64, error)
-	// Publish hands a plan to the group, with what the keeper knows of health. Only if it
-	// succeeds may clients get the plan.
-	Publish(p *plan.Plan, o plan.Origin, found *health.SavedKeeper, reapply bool) error
-	// Reserved is the highest version that this epoch may use: a single server that goes
-	// on from the state begins above it.
-	Reserved() uint64
-}
-
-// Ending is what a replica that ends knows of the others.
-type Ending interface {
-	// Last reports whether this replica leads and ends, and no other one that lives stays:
-	// clients will have nobody.
-	Last() bool
-	// Closing reports whether this replica ends, follows or wins, and nobody that it hears
-	// stays: it may have to take drops back once the lease of a leader that was killed has run out.
-	Closing() bool
-	// Unserved is closed when this replica, which ends, has no clients any more.
-	Unserved() <-chan struct{}
-}
-
-// ErrFollower answers operators on a replica that does not lead its group.
-var ErrFollower = errors.New("this replica does not lead its group")
 
 // runInGroup is Run for a replica of a group.
 func (l *Loop) runInGroup(ctx context.Context) error {
@@ -334,53 +265,6 @@ func (l *Loop) gather(now time.Time) {
 		return
 	}
 	l.log.Info("all plans of the group were lost; it goes on from what clients do", "version", l.Current().VersionString(), "reporting", returned)
-}
-
-// membership is what the group means to the loop; the zero value is that of a single
-// server, which needs nobody's leave.
-type membership struct {
-	Group
-
-	found   *health.SavedKeeper // what the group was last told of health
-	foundAt time.Time           // when
-}
-
-// handOut hands a plan to the group before clients get it.
-func (m *membership) handOut(p *plan.Plan, o plan.Origin, keeper *health.Keeper, reapply bool) error {
-	if m.Group == nil {
-		return nil
-	}
-	if found := time.Now(); m.found == nil || found.Sub(m.foundAt) >= saveHealthEvery {
-		kept := keeper.Save()
-		m.found, m.foundAt = &kept, found
-	}
-	return m.Publish(p, o, m.found, reapply)
-}
-
-// version returns the version of the plan that follows another.
-func (m *membership) version(before *plan.Plan, reapply bool) (uint64, error) {
-	if m.Group == nil {
-		return before.Version + 1, nil
-	}
-	return m.Next(reapply)
-}
-
-// stays reports whether a loop that decides in an epoch may go on, and whether it
-// may take decisions.
-func (m *membership) stays(epoch uint64) (goesOn, decides bool) {
-	if m.Group == nil {
-		return true, true
-	}
-	role, now := m.Role()
-	return role != Follows && now == epoch, role == Leads
-}
-
-// roleChanged signals another role; nil, which never does, for a single server.
-func (m *membership) roleChanged() <-chan struct{} {
-	if m.Group == nil {
-		return nil
-	}
-	return m.Changed()
 }
 
 // wait waits, but not longer than ctx.
