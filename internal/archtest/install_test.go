@@ -165,7 +165,7 @@ func TestInstalledPathsAgree(t *testing.T) {
 	deploy := filepath.Join(moduleRoot(t), "deploy")
 	texts := map[string][]string{
 		filepath.Join("systemd", "isobar.service"): {
-			"ExecStart=/usr/local/bin/isobar serve -c /etc/isobar/isobar.yaml", "StateDirectory=isobar", "WorkingDirectory=/var/lib/isobar", "TimeoutStopSec=30",
+			"ExecStart=/usr/local/bin/isobar serve -c /etc/isobar/isobar.yaml", "StateDirectory=isobar", "WorkingDirectory=/var/lib/isobar", "TimeoutStopSec=45",
 		},
 		filepath.Join("container", "Dockerfile"): {
 			`ENTRYPOINT ["/usr/local/bin/isobar"]`, `CMD ["serve", "-c", "/etc/isobar/isobar.yaml"]`, "WORKDIR /var/lib/isobar", "USER 65532:65532",
