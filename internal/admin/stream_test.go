@@ -134,7 +134,7 @@ func TestStreamOfAService(t *testing.T) {
 	}
 }
 
-// TestCoverageIsOneNumber: clients that report nothing lower the coverage wherever it is told.
+// TestCoverageIsOneNumber: clients that report nothing lower the coverage on every page and in every command.
 func TestCoverageIsOneNumber(t *testing.T) {
 	w := newWorld()
 	srv := start(t, w, func(o *admin.Options) {

@@ -64,7 +64,7 @@ type Options struct {
 	// stream read slowly. 0 = 64, negative = reports come as often as they like.
 	ReportBurst int
 	// ReportMemory bounds the memory of the reports that wait to be collected, in bytes; an
-	// address without certificate may use an eighth. What comes above that is ignored.
+	// address without certificate may use an eighth. Reports above that are ignored.
 	ReportMemory int
 	FirstWait    time.Duration // how long a stream may say nothing before its first message
 
