@@ -111,7 +111,7 @@ async function takePictures(address) {
 /** A page that its own policy binds; errors collects whatever goes wrong in it. */
 async function bound(address, errors) {
   const page = await browser.newPage();
-  page.on('console', (m) => m.type() === 'error' && !/status of (400|404|409|412)/.test(m.text()) && errors.push(m.text()));
+  page.on('console', (m) => m.type() === 'error' && !/status of (400|404|409|412)/.test(m.text()) && errors.push(`${m.text()} ${m.location().url}`));
   page.on('pageerror', (e) => errors.push(String(e)));
   page.on('request', (r) => {
     if (!r.url().startsWith(new URL(address).origin)) errors.push(`asked ${r.url()}`);

@@ -9,11 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // stalled is a client that takes nothing of its answer until it is let go.
@@ -199,4 +201,42 @@ func TestHalfAnAnswerIsNotAWholeOne(t *testing.T) {
 	if n, err := new(bytes.Buffer).ReadFrom(resp.Body); err == nil {
 		t.Errorf("%d bytes came as a whole answer", n)
 	}
+}
+
+// TestPreviewsWaitForTheirTurn: a question that comes while another is played
+// waits for it, since several consoles ask at the same time; it is refused when
+// that takes long.
+func TestPreviewsWaitForTheirTurn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		opts := optionsOf(newWorld())
+		opts.Operator = mute{}
+		s, err := admin.New(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(w http.ResponseWriter) {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/whatif", strings.NewReader("{}"))
+			r.RemoteAddr = "127.0.0.1:1"
+			r.Header.Set("Content-Type", "application/json")
+			s.Handler().ServeHTTP(w, r)
+		}
+		began, release := make(chan struct{}, 1000), make(chan struct{})
+		late, soon, alone := httptest.NewRecorder(), httptest.NewRecorder(), httptest.NewRecorder()
+		var askers sync.WaitGroup
+		askers.Go(func() { ask(&stalled{ResponseRecorder: *httptest.NewRecorder(), began: began, release: release}) })
+		<-began
+		askers.Go(func() { ask(late) })
+		<-time.After(6 * time.Second)
+		askers.Go(func() { ask(soon) })
+		<-time.After(2 * time.Second)
+		close(release)
+		askers.Wait()
+		ask(alone)
+		if late.Code != http.StatusServiceUnavailable || late.Header().Get("Retry-After") == "" {
+			t.Errorf("after 6 s: %d %v %s", late.Code, late.Header(), late.Body)
+		}
+		if soon.Code != http.StatusOK || alone.Code != http.StatusOK {
+			t.Errorf("after 2 s: %d %s; alone: %d", soon.Code, soon.Body, alone.Code)
+		}
+	})
 }

@@ -2,10 +2,12 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -20,7 +22,7 @@ type Previewed struct {
 
 // postPlan answers POST /v1/plan: what the configuration file in the body would
 // change. It publishes nothing, so that a read-only interface answers too; but
-// it takes work, so that one is answered at a time.
+// it takes work, so that one is answered at a time and others wait for it.
 func (s *loopAPI) postPlan(w http.ResponseWriter, r *http.Request) {
 	body, done, ok := s.beginPreview(w, r, maxSetBytes)
 	if !ok {
@@ -38,8 +40,12 @@ func (s *loopAPI) postPlan(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// beginPreview reads the body of a question that takes work. Without ok it is
-// answered, and done need not be called.
+// previewWait bounds how long a question waits for those before it. Consoles ask
+// several by themselves, so that their questions meet often.
+const previewWait = 5 * time.Second
+
+// beginPreview reads the body of a question that takes work and waits for its
+// turn. Without ok it is answered, and done need not be called.
 func (s *loopAPI) beginPreview(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, done func(), ok bool) {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		fail(w, http.StatusForbidden, Problem{Error: "the request comes from another origin: " + err.Error(), Place: r.Header.Get("Origin")})
@@ -52,9 +58,11 @@ func (s *loopAPI) beginPreview(w http.ResponseWriter, r *http.Request, limit int
 	if !ok {
 		return nil, nil, false
 	}
+	ctx, cancel := context.WithTimeout(r.Context(), previewWait)
+	defer cancel()
 	select {
 	case s.previews <- struct{}{}:
-	default:
+	case <-ctx.Done():
 		release()
 		w.Header().Set("Retry-After", "5")
 		fail(w, http.StatusServiceUnavailable, Problem{Error: "another preview is in progress", Fix: "try again in some seconds"})

@@ -78,7 +78,7 @@ export async function postText<T>(path: string, body: string): Promise<T> {
   return (await (await ask(path, { method: 'POST', body, headers: { 'Content-Type': 'application/yaml' } })).json()) as T;
 }
 
-/** Asks what would happen. The server answers one such question at a time, so that it is asked up to four times. */
+/** Asks what would happen. The server answers one such question at a time and refuses those that waited too long, so that it is asked up to four times. */
 export async function whatIf(body: unknown): Promise<Difference> {
   return patient(() => post<Difference>('v1/whatif', body));
 }
