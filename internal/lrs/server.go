@@ -194,7 +194,7 @@ func (s *Server) Collect(time.Time) []load.StreamWindow {
 	if _, fullest := s.budget.use(); 2*fullest > s.budget.most/accountReports {
 		s.buffers.forget()
 	}
-	s.budget.collected() // first: what comes meanwhile counts for the next collection
+	s.budget.collected() // first: reports that arrive during the collection belong to the next one
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := slices.Grow(s.handed[:0], len(s.streams)+len(s.ended))

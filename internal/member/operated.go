@@ -37,7 +37,7 @@ type pauseEntry struct {
 	Pause  plan.Pause `json:"pause"`
 }
 
-// Operated is what operators wrote, as this replica knows it to stand in the engine.
+// Operated holds what operators wrote: this replica's copy of the objects in the engine.
 type Operated struct {
 	registry  *discovery.Registry
 	inCluster bool  // whether services are written by kubectl

@@ -27,11 +27,11 @@ func (c *Configuration) lost(name string, next *config.Live) error {
 	}
 	if next.Services == nil {
 		note(missing(ownNames(now), listedNames(next)),
-			"services: missing, but %d of this file are in force and stay", "write services: [] if they shall go")
+			"services: missing, but %d of this file are in force and stay", "write services: [] to remove them")
 	}
 	if !next.Discovery.Given {
 		note(missing(append(listedNames(now), c.providers.ClusterNames(now)...), ownNames(next)),
-			"discovery: missing, but %d services whose endpoints it lists are in force and stay", "write discovery: {} if they shall go")
+			"discovery: missing, but %d services whose endpoints it lists are in force and stay", "write discovery: {} to remove them")
 	}
 	if len(out) == 0 {
 		return nil
