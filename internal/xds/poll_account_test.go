@@ -141,6 +141,38 @@ func TestOneAddressCannotTakeAllMemoryOfPolls(t *testing.T) {
 	}, byAddress, func(o *xds.Options) { o.PollMemory = 4 << 20 })
 }
 
+// TestSharedListsCreditWhoPaid: an address that came back is given nothing back for a list that
+// counted for it before it was forgotten.
+func TestSharedListsCreditWhoPaid(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		names := func(list string, n int) []string {
+			out := make([]string, n)
+			for i := range out {
+				out[i] = fmt.Sprint(list, "-", i)
+			}
+			return out
+		}
+		poll := func(address string, names ...string) {
+			if got := w.pollNames(address, "n", "b", names...); got != http.StatusOK {
+				t.Fatalf("%s polls for %d names: %d", address, len(names), got)
+			}
+		}
+		poll("10.0.0.1", names("shared", 700)...)
+		for range 3 { // the first address is forgotten, the second is not
+			poll("10.0.0.2", names("shared", 700)...)
+			<-time.After(3 * time.Minute)
+		}
+		for range 3 { // it comes back, and the second is forgotten
+			poll("10.0.0.1", names("own", 300)...)
+			<-time.After(3 * time.Minute)
+		}
+		if used, _, fullest, _ := w.server.PollMemory(); fullest != used || used < 300_000 {
+			t.Errorf("the only address has %d of %d bytes", fullest, used)
+		}
+	}, byAddress, func(o *xds.Options) { o.PollMemory = 4 << 20 })
+}
+
 // TestWhoAsksOnceHoldsNobodyUp: whether clients have what is published is judged
 // by those that say what they have.
 func TestWhoAsksOnceHoldsNobodyUp(t *testing.T) {

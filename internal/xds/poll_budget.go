@@ -39,7 +39,7 @@ type polledList struct {
 // which the list counts for.
 type polledHolders struct {
 	clients int
-	account string
+	account *polledAccount // nil = none; kept here, since the account may be forgotten and begin again meanwhile
 }
 
 func listOf(z *localityGroup, key pollKey) polledList {
@@ -79,10 +79,10 @@ func (b *pollBudget) take(z *localityGroup, key pollKey, account string, o *Opti
 		have.groups[z]++
 	}
 	if b.lists[list] == nil {
-		b.lists[list] = &polledHolders{account: account}
+		b.lists[list] = &polledHolders{account: have}
 	}
 	b.lists[list].clients++
-	b.add(own+shared, account)
+	b.add(own+shared, have)
 	b.groups[z]++
 	return nil
 }
@@ -102,12 +102,12 @@ func (b *pollBudget) remember(bytes int, account string, o *Options) error {
 	return nil
 }
 
-// add counts bytes for an account; below 0 = they are given back. What others still share
+// add counts bytes for an account, nil = none; below 0 = they are given back. What others still share
 // when the last client of an account is forgotten no longer counts for it.
-func (b *pollBudget) add(bytes int, account string) {
+func (b *pollBudget) add(bytes int, account *polledAccount) {
 	b.used += bytes
-	if have := b.accounts[account]; have != nil {
-		have.used += bytes
+	if account != nil {
+		account.used += bytes
 	}
 }
 
@@ -121,7 +121,8 @@ func (b *pollBudget) fullest() (used int) {
 
 // release takes back what take has counted.
 func (b *pollBudget) release(z *localityGroup, key pollKey, account string) {
-	b.add(-ownCost(key), account)
+	have := b.accounts[account]
+	b.add(-ownCost(key), have)
 	list := listOf(z, key)
 	if holders := b.lists[list]; holders != nil {
 		if holders.clients--; holders.clients == 0 {
@@ -129,7 +130,7 @@ func (b *pollBudget) release(z *localityGroup, key pollKey, account string) {
 			b.add(-sharedCost(key), holders.account)
 		}
 	}
-	if have := b.accounts[account]; have != nil {
+	if have != nil {
 		if have.groups[z]--; have.groups[z] == 0 {
 			delete(have.groups, z)
 		}
