@@ -23,44 +23,43 @@ const maxAge = 30 * 24 * time.Hour
 const maxText = 4096
 
 // Receive takes what another replica's clients and checkers told. It is dropped where
-// this replica does not decide. An error says what is wrong; the rest of the message is
-// dropped then.
+// this replica does not decide. An error says what is wrong: windows, subscriptions or states of
+// checkers that are wrong are dropped, and the others of the message are taken.
 func (r *Relay) Receive(name string, incarnation uint64, o *peerv1.Observations, now time.Time) error {
 	if !r.leads() {
 		return nil
 	}
-	windows, err := readWindows(o.GetWindows(), now)
-	if err != nil {
-		return err
-	}
-	subscribed, err := readSubscriptions(o.GetSubscriptions(), now)
-	if err != nil {
-		return err
-	}
-	var c readChecked
-	if len(o.GetHealth()) > 0 {
-		if err := json.Unmarshal(o.GetHealth(), &c); err != nil { //nolint:musttag,nolintlint // the linter does not always see it
-			return fmt.Errorf("states of checkers: %w", err)
-		}
-		if len(c.Votes)+len(c.Connected)+len(c.Ended) > maxVotes {
-			return errors.New("states of checkers: too many at once")
-		}
-	}
+	windows, badWindows := readWindows(o.GetWindows(), now)
+	subscribed, badSubscriptions := readSubscriptions(o.GetSubscriptions(), now)
+	checked, badHealth := readHealth(o.GetHealth())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.remote(name, incarnation, now)
 	q.heard, q.version = now, o.GetPlanVersion()
-	if err := r.keep(q, o.GetWindows(), windows); err != nil {
-		return err
+	if badWindows == nil {
+		badWindows = r.keep(q, o.GetWindows(), windows)
 	}
-	if err := q.keepSubscriptions(o, subscribed); err != nil {
-		return err
-	}
-	if len(o.GetHealth()) > 0 {
-		q.keepHealth(&c, now)
+	badSubscriptions = q.keepSubscriptions(o, subscribed, badSubscriptions)
+	if checked != nil {
+		q.keepHealth(checked, now)
 		r.signal()
 	}
-	return nil
+	return errors.Join(badWindows, badSubscriptions, badHealth)
+}
+
+// readHealth reads what checkers told; nil = nothing.
+func readHealth(data []byte) (*readChecked, error) {
+	if len(data) == 0 {
+		return nil, nil //nolint:nilnil // nothing was told
+	}
+	var c readChecked
+	if err := json.Unmarshal(data, &c); err != nil { //nolint:musttag,nolintlint // the linter does not always see it
+		return nil, fmt.Errorf("states of checkers: %w", err)
+	}
+	if len(c.Votes)+len(c.Connected)+len(c.Ended) > maxVotes {
+		return nil, errors.New("states of checkers: too many at once")
+	}
+	return &c, nil
 }
 
 // remote returns what is known of a replica. A new incarnation has new streams: those
@@ -78,15 +77,19 @@ func (r *Relay) remote(name string, incarnation uint64, now time.Time) *remote {
 	return q
 }
 
-// keepSubscriptions takes the next part of the list of subscriptions. A list of which a message is
-// missing does not count: its rest and the next one would be counted together.
-func (q *remote) keepSubscriptions(o *peerv1.Observations, list []xds.Subscription) error {
-	if q.sequence != 0 && o.GetSequence() != q.sequence+1 {
-		q.torn = true
+// keepSubscriptions takes the next part of the list of subscriptions, which bad says can't be read. A
+// list of which a message is missing does not count: its rest and the next one would be counted
+// together. Earlier versions number no parts: where the first message of their list is missing shows
+// only by the message before it.
+func (q *remote) keepSubscriptions(o *peerv1.Observations, list []xds.Subscription, bad error) error {
+	part, follows := o.GetPart(), o.GetSequence() == q.sequence+1
+	first := part == 1 || part == 0 && q.sequence == 0
+	if first {
+		q.arriving = nil
 	}
-	var err error
+	q.torn = !first && (q.torn || !follows) || bad != nil
 	if q.sequence = o.GetSequence(); !q.torn && len(q.arriving)+len(list) > maxSubscriptions {
-		q.torn, err = true, errors.New("too many subscriptions")
+		q.torn, bad = true, errors.New("too many subscriptions")
 	}
 	if q.arriving = append(q.arriving, list...); q.torn {
 		q.arriving = nil
@@ -97,7 +100,7 @@ func (q *remote) keepSubscriptions(o *peerv1.Observations, list []xds.Subscripti
 		}
 		q.arriving, q.torn = nil, false
 	}
-	return err
+	return bad
 }
 
 // keep books windows under ids of this process.

@@ -200,17 +200,8 @@ func TestLongNamesToTell(t *testing.T) {
 // in part is not counted with the next one, whichever part is missing.
 func TestSubscriptionsOfABrokenConnection(t *testing.T) {
 	const names = 5000
-	much := &here{}
-	for i := range names {
-		much.subscribed = append(much.subscribed, xds.Subscription{Locality: usA, Service: strings.Repeat("n", 1000) + strconv.Itoa(i), Streams: 1})
-	}
+	much := manySubscriptions(names)
 	leader, follower := newEnd(true, &here{}), newEnd(false, much)
-	streams := func() (n int) {
-		for _, s := range leader.Subscriptions() {
-			n += s.Streams
-		}
-		return n
-	}
 	for _, missing := range []struct{ from, to int }{{0, 0}, {0, 1}, {1, 2}, {2, 100}, {4, 100}, {0, 0}} {
 		told := follower.Observations(other, false, false)
 		if len(told) < 5 {
@@ -221,7 +212,7 @@ func TestSubscriptionsOfABrokenConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := streams(); n != names {
+		if n := counted(leader); n != names {
 			t.Errorf("after messages %d to %d got lost, the leader counts %d streams", missing.from, missing.to, n)
 		}
 	}
@@ -229,8 +220,96 @@ func TestSubscriptionsOfABrokenConnection(t *testing.T) {
 	pass(t, follower, leader, 1, other, clock)
 	much.subscribed = much.subscribed[:10]
 	pass(t, follower, leader, 1, other, clock)
-	if n := streams(); n != 10 {
+	if n := counted(leader); n != 10 {
 		t.Errorf("after the next whole list the leader counts %d streams", n)
+	}
+}
+
+// manySubscriptions returns what a follower tells whose list of subscriptions takes several messages.
+func manySubscriptions(streams int) *here {
+	much := &here{}
+	for i := range streams {
+		much.subscribed = append(much.subscribed, xds.Subscription{Locality: usA, Service: strings.Repeat("n", 1000) + strconv.Itoa(i), Streams: 1})
+	}
+	return much
+}
+
+// counted returns how many streams subscribe, as far as a leader knows.
+func counted(leader *end) (n int) {
+	for _, s := range leader.Subscriptions() {
+		n += s.Streams
+	}
+	return n
+}
+
+// TestBadPartOfAMessage asserts that a part of a message which can't be read costs that part only:
+// subscriptions count though load reports or states of checkers are bad, and a list of subscriptions
+// with a bad one does not take the next list with it, whichever message it is in.
+func TestBadPartOfAMessage(t *testing.T) {
+	const names = 5000
+	long := strings.Repeat("x", 5000)
+	for name, c := range map[string]struct {
+		harm   func(o *peerv1.Observations)
+		counts bool // the list of which the message is a part
+	}{
+		"windows":  {func(o *peerv1.Observations) { o.Windows = []*peerv1.StreamWindow{{NodeId: long}} }, true},
+		"checkers": {func(o *peerv1.Observations) { o.Health = []byte("{") }, true},
+		"subscriptions": {func(o *peerv1.Observations) {
+			o.Subscriptions = append(o.Subscriptions, &peerv1.Subscription{Service: long})
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, index := range []int{0, 2, -1} {
+				much := manySubscriptions(names)
+				leader, follower := newEnd(true, &here{}), newEnd(false, much)
+				pass(t, follower, leader, 1, other, clock)
+				much.subscribed = much.subscribed[:names-1]
+				told := follower.Observations(other, false, false)
+				index = (index + len(told)) % len(told)
+				c.harm(told[index])
+				for i, o := range told {
+					if err := leader.Receive("b", 1, o, clock); (err != nil) != (i == index) {
+						t.Fatalf("message %d: %v", i, err)
+					}
+				}
+				if n := counted(leader); (n == names-1) != c.counts || n < names-1 {
+					t.Errorf("message %d is bad: the leader counts %d streams", index, n)
+				}
+				much.subscribed = much.subscribed[:names-2]
+				pass(t, follower, leader, 1, other, clock)
+				if n := counted(leader); n != names-2 {
+					t.Errorf("message %d was bad: the leader counts %d streams of the next list", index, n)
+				}
+			}
+		})
+	}
+}
+
+// TestSubscriptionsOfWhichANewLeaderMissedTheFirst asserts that a replica which becomes the leader
+// while a list arrives does not take the rest of it for all subscriptions, unless a follower of an
+// earlier version sends it, which numbers no parts.
+func TestSubscriptionsOfWhichANewLeaderMissedTheFirst(t *testing.T) {
+	const names = 5000
+	for _, numbered := range []bool{true, false} {
+		leader, follower := newEnd(false, &here{}), newEnd(false, manySubscriptions(names))
+		tell := func(missed int) {
+			for i, o := range follower.Observations(other, false, false) {
+				if leader.leading = leader.leading || i >= missed; !numbered {
+					o.Part = 0
+				}
+				if err := leader.Receive("b", 1, o, clock); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		tell(2)
+		if n := counted(leader); (n == 0) != numbered {
+			t.Errorf("numbered: %t; without two parts the leader counts %d streams", numbered, n)
+		}
+		tell(0)
+		if n := counted(leader); n != names {
+			t.Errorf("numbered: %t; the leader counts %d streams of the next list", numbered, n)
+		}
 	}
 }
 
@@ -492,7 +571,7 @@ func TestFollowersTakeNothing(t *testing.T) {
 }
 
 // FuzzReceive asserts that no message of another replica panics, and that what is taken
-// can be collected.
+// can be collected, also of a message that is bad in part.
 func FuzzReceive(f *testing.F) {
 	for _, o := range newEnd(false, told()).Observations(other, false, true) {
 		data, err := proto.Marshal(o)
@@ -507,9 +586,7 @@ func FuzzReceive(f *testing.F) {
 			return
 		}
 		leader := newEnd(true, &here{})
-		if leader.Receive("b", 1, &o, clock) != nil {
-			return
-		}
+		_ = leader.Receive("b", 1, &o, clock) // what is wrong was dropped
 		leader.Windows(clock)
 		leader.Subscriptions()
 		leader.Votes(clock)

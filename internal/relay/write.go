@@ -68,9 +68,12 @@ func (r *Relay) Observations(now time.Time, healthOnly, warm bool) []*peerv1.Obs
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.followed = true
-	for _, o := range out {
+	for i, o := range out {
 		r.sequence++
 		o.Sequence, o.PlanVersion = r.sequence, version
+		if !healthOnly {
+			o.Part = uint32(i + 1)
+		}
 	}
 	out[len(out)-1].Last = !healthOnly
 	return out

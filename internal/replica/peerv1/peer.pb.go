@@ -1133,6 +1133,7 @@ type Observations struct {
 	Subscriptions []*Subscription        `protobuf:"bytes,4,rep,name=subscriptions,proto3" json:"subscriptions,omitempty"` // all of them
 	Health        []byte                 `protobuf:"bytes,5,opt,name=health,proto3" json:"health,omitempty"`               // JSON: what checkers reported, and which are connected
 	Last          bool                   `protobuf:"varint,6,opt,name=last,proto3" json:"last,omitempty"`                  // of the parts of one collection
+	Part          uint32                 `protobuf:"varint,7,opt,name=part,proto3" json:"part,omitempty"`                  // the number of the part within its collection, from 1; 0 = not told, or only checkers were asked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1207,6 +1208,13 @@ func (x *Observations) GetLast() bool {
 		return x.Last
 	}
 	return false
+}
+
+func (x *Observations) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
 }
 
 // StreamWindow is what one load report stream told.
@@ -2469,14 +2477,15 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\x05above\x18\x01 \x01(\x04R\x05above\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\bR\x04base\"\x1c\n" +
 	"\bStepDown\x12\x10\n" +
-	"\x03who\x18\x01 \x01(\tR\x03who\"\xf5\x01\n" +
+	"\x03who\x18\x01 \x01(\tR\x03who\"\x89\x02\n" +
 	"\fObservations\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12!\n" +
 	"\fplan_version\x18\x02 \x01(\x04R\vplanVersion\x126\n" +
 	"\awindows\x18\x03 \x03(\v2\x1c.isobar.peer.v1.StreamWindowR\awindows\x12B\n" +
 	"\rsubscriptions\x18\x04 \x03(\v2\x1c.isobar.peer.v1.SubscriptionR\rsubscriptions\x12\x16\n" +
 	"\x06health\x18\x05 \x01(\fR\x06health\x12\x12\n" +
-	"\x04last\x18\x06 \x01(\bR\x04last\"\x82\x03\n" +
+	"\x04last\x18\x06 \x01(\bR\x04last\x12\x12\n" +
+	"\x04part\x18\a \x01(\rR\x04part\"\x82\x03\n" +
 	"\fStreamWindow\x12\x16\n" +
 	"\x06stream\x18\x01 \x01(\x04R\x06stream\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12!\n" +
