@@ -314,11 +314,11 @@ const (
 	// knows whether all others end, too: a supervisor stops them at about the same time.
 	// A follower waits for as long again, for the leader to take the drops back.
 	partMost = 500 * time.Millisecond
-	// claimMost is how long a replica that has won the election waits until it leads and
-	// has taken over.
+	// claimMost is how long a replica that has won the election waits from then on until it
+	// leads and has taken over.
 	claimMost = 3 * time.Second
 	// leaseMost is how long a replica that no other one outlives waits for leadership: for the
-	// longest lease, that of Kubernetes (15 s), to run out, and for the claim.
+	// longest lease, that of Kubernetes (15 s), to run out, and for the attempt to win it.
 	leaseMost = 17 * time.Second
 	partLook  = 10 * time.Millisecond
 )
@@ -330,9 +330,13 @@ func (l *Loop) part() {
 	look := time.NewTicker(partLook)
 	defer look.Stop()
 	decided := l.decided
-	var failed error // taking drops back did, and is tried again
+	var failed error      // taking drops back did, and is tried again
+	var won time.Duration // after which it won; the time until now while it follows
 	for began := time.Now(); ; <-look.C {
 		role, epoch := l.group.Role()
+		if role == Follows {
+			won = time.Since(began)
+		}
 		if leads := role == Leads || role == Cares; leads && l.group.Last() {
 			if failed = l.takeBackDrops(epoch); failed == nil {
 				return
@@ -343,9 +347,9 @@ func (l *Loop) part() {
 			l.undropped.Store(true)
 			return
 		}
-		patience := l.partPatience(role, decided)
-		if failed != nil {
-			patience = max(patience, claimMost)
+		patience := l.partPatience(decided)
+		if role == Claims || failed != nil {
+			patience = max(patience, won+claimMost)
 		}
 		if time.Since(began) < patience {
 			continue
@@ -357,14 +361,12 @@ func (l *Loop) part() {
 	}
 }
 
-// partPatience is how long a replica in a role waits, as it ends, for others to end. decided
-// says that it led.
-func (l *Loop) partPatience(role GroupRole, decided bool) time.Duration {
+// partPatience is how long a replica waits, as it ends, for others to end. decided says that it
+// led.
+func (l *Loop) partPatience(decided bool) time.Duration {
 	switch {
 	case !decided && l.group.Closing():
 		return leaseMost
-	case role == Claims:
-		return claimMost
 	case decided:
 		return partMost
 	}

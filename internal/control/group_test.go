@@ -358,6 +358,7 @@ func TestFollowersOfAKilledLeader(t *testing.T) {
 	}{
 		{"of an election by etcd", 11 * time.Second, never, 12 * time.Second, 12100 * time.Millisecond, true},
 		{"of an election by Kubernetes", 15 * time.Second, never, 16 * time.Second, 16100 * time.Millisecond, true},
+		{"whose lease was seen late", 16500 * time.Millisecond, never, 17500 * time.Millisecond, 17600 * time.Millisecond, true},
 		{"that is only slow", never, 300 * time.Millisecond, time.Second, 1100 * time.Millisecond, false},
 		{"that comes back late", never, 5 * time.Second, 5 * time.Second, 5100 * time.Millisecond, false},
 		{"that holds its lease", never, never, 17 * time.Second, 17100 * time.Millisecond, false},
@@ -462,6 +463,24 @@ func TestWinnerThatCannotReadAtFirst(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLateWinnerThatCannotReadAtFirst asserts that a replica which wins the election late tries for
+// just as long to take drops back.
+func TestLateWinnerThatCannotReadAtFirst(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, saved := dropping()
+		g, _ := dropper(t, p, &saved)
+		l, stop := start(t, p, func(o *control.Options) { o.Group = g })
+		g.closes(true)
+		g.failing = 150 // of a hundred attempts a second
+		time.AfterFunc(16500*time.Millisecond, func() { g.becomes(control.Leads, 3) })
+		began := time.Now()
+		stop()
+		if took := time.Since(began); l.Current().Drops() || !l.Undropped() || took > 18500*time.Millisecond {
+			t.Errorf("after %v version %d drops: %t, undropped: %t", took, l.Current().Version, l.Current().Drops(), l.Undropped())
+		}
+	})
 }
 
 // TestWinnerReservesItsVersions asserts that what a replica saves at its end reserves the

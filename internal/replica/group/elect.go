@@ -85,8 +85,12 @@ func (n *Node) Answered(now time.Duration, id uint64, a Answer) {
 	}
 	r := *n.request
 	n.request = nil
+	before := n.engine
 	n.engine = engineView{
-		standing: a.Standing, answered: instant{now, true}, sent: n.sent, failed: n.engine.failed, reachable: true,
+		standing: a.Standing, answered: instant{now, true}, sent: n.sent, failed: before.failed, reachable: true, elected: before.elected,
+	}
+	if before.answered.set && before.standing.Holder != a.Standing.Holder {
+		n.engine.elected = instant{before.sent, true}
 	}
 	n.noteClaim(now)
 	n.endRest(now)
@@ -273,9 +277,10 @@ func (n *Node) Parts(now time.Duration) bool {
 // Closing reports whether this replica, which leaves, may have to publish the group's last plan:
 // it reaches the engine, and as far as it can tell every other replica leaves, too, or is dead. One
 // that was killed looks alive for two heartbeats more; what is silent for longer than one does
-// not count here. Leadership is free once the lease of a leader that was killed has run out.
+// not count here. Leadership is free once the lease of a leader that was killed has run out. One
+// that renews its lease is not dead, but cut off from here.
 func (n *Node) Closing(now time.Duration) bool {
-	if !n.leaving || !n.closes || !n.engine.reachable {
+	if !n.leaving || !n.closes || !n.engineAnswers(now) || n.ledFromAfar() {
 		return false
 	}
 	for i := range n.peers {
@@ -285,6 +290,28 @@ func (n *Node) Closing(now time.Duration) bool {
 	}
 	return true
 }
+
+// engineAnswers reports whether the engine has answered lately: a request that failed since, or that
+// was given up, is tried again.
+func (n *Node) engineAnswers(now time.Duration) bool {
+	return n.engine.answered.set && now-n.engine.answered.at <= 2*n.opts.Campaign+n.opts.EngineTimeout
+}
+
+// ledFromAfar reports whether the engine names a leader which is not heard and lived after it was
+// heard last: it won since, or has kept its lease for longer than it would have without renewals.
+func (n *Node) ledFromAfar() bool {
+	p := n.peer(n.engine.standing.Holder.Name)
+	if p == nil || !p.ever {
+		return false
+	}
+	heard := max(p.heard, n.awake)
+	won := n.engine.elected.set && n.engine.elected.at-heard > n.opts.fresh()
+	return won || n.engine.sent-heard > longestLease+2*n.opts.Campaign
+}
+
+// longestLease is after what time the lease of a dead leader has run out, with any engine: from when
+// another replica saw the last renewal, for a Lease of Kubernetes.
+const longestLease = 15 * time.Second
 
 // Leave hands leadership over and keeps from campaigning for good. The node goes
 // on to serve. It has left once [Node.Left] reports so.

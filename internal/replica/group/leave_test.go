@@ -1,6 +1,7 @@
 package group_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -187,6 +188,84 @@ func TestClosing(t *testing.T) {
 			s.node.Leave(s.now)
 			if s.node.Closing(s.now) {
 				t.Error("one that has left closes nothing")
+			}
+		})
+	}
+}
+
+// TestClosingThoughTheEngineFailsOnce asserts that a replica which may have to publish the group's last
+// plan goes on waiting for that after a request to the engine that failed or was given up, and not once
+// the engine has answered nothing for longer.
+func TestClosingThoughTheEngineFailsOnce(t *testing.T) {
+	before := claimOf("b", 3)
+	for _, late := range []bool{true, false} {
+		s := newScript(t, group.Saved{})
+		s.wait(0)
+		s.answer(s.request(group.OpAcquire), group.Standing{Holder: before.Leader, Claim: before})
+		s.hears("b", group.Message{Status: &group.Status{Engine: true, Reaches: 2}})
+		s.node.Announce(s.now, true)
+		s.answer(s.request(group.OpRead), group.Standing{Holder: before.Leader, Claim: before})
+		s.wait(4 * time.Second)
+		r := s.request(group.OpAcquire)
+		if late {
+			s.wait(3 * time.Second)
+		} else {
+			s.fail(r)
+		}
+		if !s.node.Closing(s.now) {
+			t.Errorf("given up: %t; it waits no more after one request that failed", late)
+		}
+		s.wait(4 * time.Second)
+		if s.node.Closing(s.now) {
+			t.Errorf("given up: %t; it waits though the engine is gone", late)
+		}
+		s.answer(s.request(group.OpAcquire), group.Standing{Holder: before.Leader, Claim: before})
+		if !s.node.Closing(s.now) {
+			t.Errorf("given up: %t; it does not wait though the engine is back", late)
+		}
+	}
+}
+
+// TestClosingCutOffFromTheLeader asserts that a replica which is only cut off from the others does not
+// wait for leadership: the engine names a leader that must have lived since it was heard last.
+func TestClosingCutOffFromTheLeader(t *testing.T) {
+	b, c := claimOf("b", 3), claimOf("c", 4)
+	for name, step := range map[string]struct {
+		silent time.Duration // since b, the leader, and c were heard
+		holder group.Identity
+		want   bool
+	}{
+		"b was killed, and its lease runs on":    {9 * time.Second, b.Leader, true},
+		"of Kubernetes, too":                     {17 * time.Second, b.Leader, true},
+		"b renews its lease":                     {25 * time.Second, b.Leader, false},
+		"nobody leads":                           {25 * time.Second, group.Identity{}, true},
+		"c has won since it was heard last":      {11 * time.Second, c.Leader, false},
+		"c may have won before it was killed":    {3 * time.Second, c.Leader, true},
+		"this replica has won":                   {11 * time.Second, group.Identity{Name: "a", Incarnation: 1}, true},
+		"a replica that is not of the group has": {25 * time.Second, group.Identity{Name: "x"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, group.Saved{})
+			s.wait(0)
+			s.answer(s.request(group.OpAcquire), group.Standing{Holder: b.Leader, Claim: b})
+			for _, from := range []string{"b", "c"} {
+				s.hears(from, group.Message{Status: &group.Status{Engine: true, Reaches: 3}})
+			}
+			s.node.Announce(s.now, true)
+			heard := s.now
+			for s.now-heard < step.silent { // b leads for as long as the engine is asked
+				s.wait(2 * time.Second)
+				holder := b.Leader
+				if s.now-heard >= step.silent {
+					holder = step.holder
+				}
+				i := slices.IndexFunc(s.acts, func(a group.Action) bool { return a.Request != nil })
+				r := *s.acts[i].Request
+				s.acts = nil
+				s.answer(r, group.Standing{Holder: holder, Claim: b})
+			}
+			if got := s.node.Closing(s.now); got != step.want {
+				t.Errorf("closing: %t, want %t", got, step.want)
 			}
 		})
 	}

@@ -108,6 +108,7 @@ type engineView struct {
 	answered  instant // the last answer
 	sent      time.Duration
 	failed    instant // the request that failed last, by the time of its sending
+	elected   instant // when the last request was sent whose answer named another holder than that of now
 	reachable bool
 }
 
