@@ -7,6 +7,8 @@ const (
 	hungRate  = 5.0  // requests in a window, from which on it may show a hang
 	begins    = 3    // windows in which a hang begins, at most: clients report at different times, and wait for timeouts
 	ends      = 2    // windows in which it ends, at most
+	leastLeft = 0.01 // part of the units that leave, below which it explains nothing
+	failingBy = 2.0  // part of the requests that fails, as a multiple of the units that left, up to which they explain it
 )
 
 // hang tells servers that hang from servers that are full. In both cases requests fail, and
@@ -22,6 +24,14 @@ type hang struct {
 // shows reports whether no request succeeds at a rate that was served before.
 func (h *hang) shows(w *Window) bool {
 	return w.Failing >= hangs && w.Rate*w.Seconds >= hungRate && w.Rate/w.Units <= hangsUpTo*h.served
+}
+
+// found reports whether so many of the units left since the window before that the failures
+// may be theirs: health checks have found endpoints that hang or are dead. What requests to
+// them experienced tells nothing about the others.
+func found(w *Window, units float64) bool {
+	left := 1 - w.Units/units // NaN or below 0 at first
+	return left > leastLeft && w.Failing <= failingBy*left
 }
 
 // endsIn reports whether requests fail in a window because the hang before it ends in it,

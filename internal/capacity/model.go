@@ -87,6 +87,7 @@ type Model struct {
 	carried   float64 // the same in the newest window with requests
 	varies    bool    // the rate varied within the newest window
 	failing   float64 // part of the requests that failed lately
+	units     float64 // that took requests in the newest window
 	hang      hang
 	low, fast int // cells at which the grid begins, in steps from 1 request/s, and 1 second
 
@@ -115,11 +116,17 @@ const (
 // Observe takes one window as evidence, unless it tells nothing about what a locality can
 // serve.
 func (m *Model) Observe(w *Window, p *Prior) Outcome {
-	switch {
-	case !w.valid() || !p.valid():
+	if !w.valid() || !p.valid() {
 		return Skipped
+	}
+	if found(w, m.units) {
+		m.undo()
+	}
+	m.units = w.Units
+	switch {
 	case m.hang.shows(w):
 		m.undo()
+		m.units = w.Units
 		return Hung
 	case w.Rate*w.Seconds < leastWindow || w.dead(p) || m.hang.endsIn(w):
 		return Skipped

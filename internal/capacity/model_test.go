@@ -366,6 +366,42 @@ func TestHangTellsNothing(t *testing.T) {
 	}
 }
 
+// What requests to endpoints experienced that hung until health checks found them tells
+// nothing about the others; where more fail than these can explain, it does.
+func TestFoundEndpointsTellNothing(t *testing.T) {
+	prior := capacity.Prior{PerUnit: 100, Width: 2, Service: 0.04}
+	window := func(units, failing, inProgress float64) *capacity.Window {
+		return &capacity.Window{Rate: 160, Sampled: 160, InProgress: inProgress, Goodput: 160 * (1 - failing), Failing: failing, Seconds: 2, Units: units, Timeout: 1}
+	}
+	for _, x := range []struct {
+		name    string
+		begins  []*capacity.Window
+		outcome capacity.Outcome
+	}{
+		{"found at once", []*capacity.Window{window(4, 0.3, 60)}, capacity.Skipped},
+		{"found late", []*capacity.Window{window(8, 0.3, 60), window(8, 0.4, 90), window(4, 0.3, 60)}, capacity.Skipped},
+		{"one of many", []*capacity.Window{window(7.5, 0.6, 90)}, capacity.Taken},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			var m capacity.Model
+			for range 20 {
+				m.Observe(window(8, 0, 7), &prior)
+			}
+			before := m.Estimate(&prior)
+			var last capacity.Outcome
+			for _, w := range x.begins {
+				last = m.Observe(w, &prior)
+			}
+			if last != x.outcome {
+				t.Errorf("the last window is %d, want %d", last, x.outcome)
+			}
+			if after := m.Estimate(&prior); (after == before) != (x.outcome == capacity.Skipped) {
+				t.Errorf("before %+v, after %+v", before, after)
+			}
+		})
+	}
+}
+
 // Requests that failed where servers refused them keep others away only as long as some
 // are sent there.
 func TestRefusalsAreForgotten(t *testing.T) {
