@@ -292,7 +292,7 @@ async function agree(address, page) {
     return `${clients.in_sync} of ${clients.total}`;
   };
   await page.goto(address);
-  await both('in sync on the first page', async () => (await page.locator('.tile', { hasText: 'Clients in sync' }).locator('dd').innerText()).replace(/\s*of /, ' of '), inSync);
+  await both('in sync on the first page', async () => (await page.locator('.tile', { hasText: 'Clients in sync' }).locator('dd').innerText()).replace(/\s*of (\d+) clients?$/, ' of $1'), inSync);
   await page.goto(`${address}#/clients`);
   await both('in sync on Clients', async () => /in sync: (\d+ of \d+)/.exec(await page.locator('main').innerText())?.[1], inSync);
 }

@@ -66,7 +66,7 @@ func (e *entry) exit(l int, decide bool) {
 		}
 		e.transfer(at, l, hold-e.want[l])
 		e.note(ReasonExit, e.t.sites[l].Group.Locality,
-			fmt.Sprintf("would get less than %.1f%% of the requests, for %d decisions so far; after %d it gets none", 100*exitShare, e.below[l], exitTicks))
+			fmt.Sprintf("would get less than %.1f%% of the requests, for %d of %d decisions so far; then it gets none", 100*exitShare, e.below[l], exitTicks))
 		return
 	}
 	if e.want[l] > 0 {

@@ -1,6 +1,7 @@
 package assign_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/isobar-xds/isobar"
@@ -153,7 +154,10 @@ func TestEntryAndExit(t *testing.T) {
 		out = decide(t, then(in, out))
 		wantShares(t, out, 0, 100-want, want)
 		if tick < 2 {
-			wantReason(t, out, 0, assign.ReasonExit)
+			want := fmt.Sprintf("would get less than 0.5%% of the requests, for %d of 3 decisions so far; then it gets none", tick+1)
+			if got := reason(&out.Sources[0], assign.ReasonExit); got != want {
+				t.Errorf("decision %d: reason %q, want %q", tick+1, got, want)
+			}
 		}
 	}
 }

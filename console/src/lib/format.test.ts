@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { age, atMost, count, digits, ms, percent, rate, utc } from './format';
+import { age, atMost, count, digits, latency, ms, percent, rate, utc } from './format';
 
 describe('numbers', () => {
   test.each([
@@ -38,6 +38,13 @@ describe('numbers', () => {
     [0.001, 'at most 0.1%'],
     [0.3, 'at most 30%'],
   ])('a bound of %d', (x, want) => expect(atMost(x)).toBe(want));
+
+  test.each([
+    [0, '< 0.01 ms'],
+    [0.004, '< 0.01 ms'],
+    [0.03, '0.03 ms'],
+    [12.5, '12.5 ms'],
+  ])('a latency of %d ms', (x, want) => expect(latency(x)).toBe(want));
 
   test('milliseconds', () => expect(ms(12.5)).toBe('12.5 ms'));
   test('counts', () => expect([count(0, 'service'), count(1, 'service'), count(2, 'service')]).toEqual(['0 services', '1 service', '2 services']));

@@ -40,6 +40,11 @@ export function age(seconds: number): string {
   return `${Math.round(seconds / 86400)} d`;
 }
 
+/** An estimate of latency, which may be below what the digits show. */
+export function latency(x: number): string {
+  return x < 0.01 ? '< 0.01 ms' : ms(x);
+}
+
 /** The time of day in the viewer's zone. */
 export function clock(at: string): string {
   return new Date(at).toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { bars, effectOf, instant, minuteOf, sinceOldest, stepAt, stepOf, ticks } from './time';
-import type { Timeline } from './types';
+import { bars, effectOf, instant, minuteOf, rank, sinceOldest, stepAt, stepOf, ticks } from './time';
+import type { ChangeMark, Span, Timeline } from './types';
 
 const hour: Timeline = {
   version: '9', begin: '2026-03-01T13:00:00Z', step_seconds: 15,
@@ -49,4 +49,13 @@ test('an event has its effect until the next one, for 15 s at least and a minute
   expect(effectOf([0, 40_000, 45_000, 300_000], 0)).toEqual({ from: 0, to: 40_000 });
   expect(effectOf([0, 40_000, 45_000, 300_000], 40_000)).toEqual({ from: 40_000, to: 55_000 });
   expect(effectOf([0, 40_000, 45_000, 300_000], 300_000)).toEqual({ from: 300_000, to: 360_000 });
+});
+
+describe('the first change of a span', () => {
+  const span = (...moved: number[]): Span => ({
+    version: '9', from: '', to: '', count: 60,
+    changes: moved.map((m, i): ChangeMark => ({ version: i, previous: 0, made: '', trigger: 'tick', services: 1, moved: m })),
+  });
+  test('is the largest', () => expect(rank(span(0.2, 0.1))).toBe('The largest of 60 changes'));
+  test('is one of the largest where the next shows the same', () => expect(rank(span(0.2004, 0.1996, 0.1))).toBe('One of the largest of 60 changes'));
 });

@@ -1,4 +1,5 @@
-import type { Timeline } from './types';
+import { percent } from './format';
+import type { Span, Timeline } from './types';
 
 /** A bar of the scrubber: one step of a timeline in which anything changed. */
 export interface Bar {
@@ -95,4 +96,11 @@ export function local(ms: number): string {
  */
 export function instant(at: string): string {
   return /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(at) ? at : new Date(at).toISOString();
+}
+
+/** What the first change of a span is among all of them: others may have moved as much, as far as the digits show. */
+export function rank(s: Span): string {
+  const [first, second] = s.changes;
+  const tied = first && second && percent(first.moved) === percent(second.moved);
+  return `${tied ? 'One of the largest' : 'The largest'} of ${s.count} changes`;
 }
