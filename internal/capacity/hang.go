@@ -1,5 +1,7 @@
 package capacity
 
+import "math"
+
 // Rules of hangs.
 const (
 	hangs     = 0.98 // part that fails while a locality hangs
@@ -19,6 +21,8 @@ type hang struct {
 	ending int     // windows in which requests may still fail because of a hang
 	before *Model  // what was known before requests failed at a rate that was served; nil = they do not
 	since  int     // windows that were taken since
+	worst  float64 // the largest part of the requests that failed in one of them
+	found  bool    // endpoints left, which explained the failures until now
 }
 
 // shows reports whether no request succeeds at a rate that was served before.
@@ -26,19 +30,23 @@ func (h *hang) shows(w *Window) bool {
 	return w.Failing >= hangs && w.Rate*w.Seconds >= hungRate && w.Rate/w.Units <= hangsUpTo*h.served
 }
 
-// found reports whether so many of the units left since the window before that the failures
-// may be theirs: health checks have found endpoints that hang or are dead. What requests to
-// them experienced tells nothing about the others.
-func found(w *Window, units float64) bool {
-	left := 1 - w.Units/units // NaN or below 0 at first
-	return left > leastLeft && w.Failing <= failingBy*left
+// explained reports whether endpoints left since the window before, of which there were units,
+// and all failures at a rate that was served may have been theirs: health checks have found
+// endpoints that hang or are dead. What requests to them experienced tells nothing about the
+// others. Endpoints explain failures once until requests succeed again: those that leave and
+// come back while the others are overloaded, or that overload takes one by one, hide nothing.
+func (h *hang) explained(w *Window, units float64) bool {
+	left := 1 - w.Units/units                               // NaN or below 0 at first
+	served := hangsUpTo * h.served * units * w.Seconds      // requests
+	usual := w.Rate*w.Seconds <= served+3*math.Sqrt(served) // three standard deviations of chance
+	return !h.found && left > leastLeft && usual && max(w.Failing, h.worst) <= failingBy*left
 }
 
 // endsIn reports whether requests fail in a window because the hang before it ends in it,
 // and counts the window.
 func (h *hang) endsIn(w *Window) bool {
 	if w.Failing < diedWithin {
-		h.ending = 0
+		h.ending, h.found = 0, false
 	}
 	if h.ending == 0 {
 		return false
@@ -54,7 +62,7 @@ func (m *Model) doubt(w *Window) {
 	h, rate := &m.hang, w.Rate/w.Units
 	switch {
 	case w.Failing < diedWithin || rate > hangsUpTo*h.served:
-		h.before, h.since = nil, 0
+		h.before, h.since, h.worst = nil, 0, 0
 	case h.since == 0:
 		known := *m
 		h.before, h.since = &known, 1
@@ -62,6 +70,9 @@ func (m *Model) doubt(w *Window) {
 		if h.since++; h.since > begins {
 			h.before = nil
 		}
+	}
+	if h.since > 0 {
+		h.worst = max(h.worst, w.Failing)
 	}
 	h.served *= 1 - forget
 	if w.Failing < diedWithin {

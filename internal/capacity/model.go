@@ -119,8 +119,9 @@ func (m *Model) Observe(w *Window, p *Prior) Outcome {
 	if !w.valid() || !p.valid() {
 		return Skipped
 	}
-	if found(w, m.units) {
+	if m.hang.explained(w, m.units) {
 		m.undo()
+		m.hang.found = w.Failing >= diedWithin
 	}
 	m.units = w.Units
 	switch {

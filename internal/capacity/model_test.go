@@ -381,6 +381,7 @@ func TestFoundEndpointsTellNothing(t *testing.T) {
 		{"found at once", []*capacity.Window{window(4, 0.3, 60)}, capacity.Skipped},
 		{"found late", []*capacity.Window{window(8, 0.3, 60), window(8, 0.4, 90), window(4, 0.3, 60)}, capacity.Skipped},
 		{"one of many", []*capacity.Window{window(7.5, 0.6, 90)}, capacity.Taken},
+		{"one of many, late", []*capacity.Window{window(8, 0.6, 90), window(8, 0.6, 90), window(7.5, 0.03, 7)}, capacity.Taken},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			var m capacity.Model
@@ -399,6 +400,37 @@ func TestFoundEndpointsTellNothing(t *testing.T) {
 				t.Errorf("before %+v, after %+v", before, after)
 			}
 		})
+	}
+}
+
+// An overload counts although health checks take endpoints and give them back meanwhile.
+func TestOverloadCountsWhileEndpointsComeAndGo(t *testing.T) {
+	prior := capacity.Prior{PerUnit: 100, Width: 2, Service: 0.04}
+	window := func(rate, units, failing, inProgress float64) *capacity.Window {
+		return &capacity.Window{Rate: rate, Sampled: rate, InProgress: inProgress, Goodput: rate * (1 - failing), Failing: failing, Seconds: 5, Units: units, Timeout: 1}
+	}
+	for _, x := range []struct {
+		rate, failing float64
+		units         []float64
+		skipped       int // windows
+	}{
+		{800, 0.4, []float64{6, 8, 6, 8, 6, 8, 6, 8}, 0},
+		{800, 0.35, []float64{6.4, 5.1, 4.1, 3.3, 2.6, 2.1}, 0},
+		{320, 0.4, []float64{6, 8, 6, 8, 6, 8, 6, 8}, 2}, // at a rate that was served: once
+	} {
+		var m capacity.Model
+		for range 20 {
+			m.Observe(window(320, 8, 0, 14), &prior)
+		}
+		skipped := 0
+		for _, units := range x.units {
+			if m.Observe(window(x.rate, units, x.failing, 480), &prior) != capacity.Taken {
+				skipped++
+			}
+		}
+		if skipped != x.skipped {
+			t.Errorf("%.0f/s, of which %.0f%% fail, over %v units: %d windows are no evidence, want %d", x.rate, 100*x.failing, x.units, skipped, x.skipped)
+		}
 	}
 }
 

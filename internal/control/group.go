@@ -331,10 +331,10 @@ func (l *Loop) part() {
 	defer look.Stop()
 	decided := l.decided
 	var failed error      // taking drops back did, and is tried again
-	var won time.Duration // after which it won; the time until now while it follows
+	var won time.Duration // after which it won; the time until now while it follows and has not won before
 	for began := time.Now(); ; <-look.C {
 		role, epoch := l.group.Role()
-		if role == Follows {
+		if role == Follows && failed == nil {
 			won = time.Since(began)
 		}
 		if leads := role == Leads || role == Cares; leads && l.group.Last() {

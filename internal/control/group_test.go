@@ -483,6 +483,23 @@ func TestLateWinnerThatCannotReadAtFirst(t *testing.T) {
 	})
 }
 
+// TestWinnerThatFollowsAgain asserts that a replica which could not take drops back, and then lost
+// leadership, still ends.
+func TestWinnerThatFollowsAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, saved := dropping()
+		g, _, stop := winner(t, p, &saved)
+		g.failing = 1_000_000
+		time.AfterFunc(time.Second, func() { g.becomes(control.Follows, 0) })
+		time.AfterFunc(time.Minute, func() { g.becomes(control.Leads, 4); g.failing = 0 }) // so that the test ends in any case
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("the end took %v", took)
+		}
+	})
+}
+
 // TestWinnerReservesItsVersions asserts that what a replica saves at its end reserves the
 // versions of the claim in which it took drops back, also where the disk is slow.
 func TestWinnerReservesItsVersions(t *testing.T) {
