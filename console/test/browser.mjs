@@ -343,6 +343,7 @@ async function losses(address, page) {
   await page.goto(`${address}#/regions`);
   // Each zone is named, with a yes or no of its own.
   await page.getByRole('row', { name: /^us-east\/b (yes|no) \d+ (of \d+ )?services? would/ }).waitFor({ timeout: 90_000 });
+  await shows(page, /Played \d+ (s|min) ago\./);
   await page.screenshot({ path: `${out}losses-1440x900-light.png`, fullPage: true });
   await page.getByRole('link', { name: /^us-east to us-east:/ }).click();
   await page.getByRole('heading', { name: 'Zones: us-east to us-east' }).waitFor();

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -17,6 +18,8 @@ type FlowList struct {
 	Places  []FlowPlace `json:"places"` // sorted by name
 	Flows   []Flow      `json:"flows"`  // sorted by from, then to; those without requests are left out
 	Zones   []FlowZone  `json:"zones"`  // in which a service has endpoints, sorted; with ?to= those of that region
+
+	LossAgeSeconds *float64 `json:"loss_age_seconds,omitempty"` // of the plan with which the losses of zones were played; missing: none was
 }
 
 // FlowZone is a zone that can be lost.
@@ -218,6 +221,11 @@ func (s *statusAPI) getFlows(w http.ResponseWriter, r *http.Request) {
 	from, to := query.Get("from"), query.Get("to")
 	flows := s.flows.now(p)
 	out := flows.list(from, to, from != "" || to != "")
-	out.Zones = flows.hosting(to, s.opts.Planner.Losses())
+	at, losses := s.opts.Planner.Losses()
+	out.Zones = flows.hosting(to, losses)
+	if !at.IsZero() {
+		age := seconds(time.Since(at))
+		out.LossAgeSeconds = &age
+	}
 	reply(w, http.StatusOK, out)
 }

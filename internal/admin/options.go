@@ -79,8 +79,9 @@ type Planner interface {
 	// Reserves tells how services stand the loss of their worst zone, and when
 	// that was so; zero = it is not known.
 	Reserves() (at time.Time, services []plan.Reserve)
-	// Losses tells how services stand the loss of each zone; nil = it is not known.
-	Losses() []plan.ZoneLoss
+	// Losses tells how services stand the loss of each zone, and when that was so;
+	// zero = it is not known.
+	Losses() (at time.Time, zones []plan.ZoneLoss)
 }
 
 // Operator is the control loop as operators change it. What they change is in

@@ -25,6 +25,7 @@ type planner struct {
 	ticks    func() (uint64, time.Duration)
 	reserves func() (time.Time, []plan.Reserve)
 	losses   []plan.ZoneLoss
+	lost     time.Time // when losses were so
 }
 
 func plannerOf(o *admin.Options) *planner { return o.Planner.(*planner) }
@@ -47,7 +48,7 @@ func (p *planner) Reserves() (time.Time, []plan.Reserve) {
 	return p.reserves()
 }
 
-func (p *planner) Losses() []plan.ZoneLoss { return p.losses }
+func (p *planner) Losses() (time.Time, []plan.ZoneLoss) { return p.lost, p.losses }
 
 type fleet struct {
 	clients     func() []admin.Client

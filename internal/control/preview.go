@@ -24,6 +24,8 @@ type previews struct {
 
 // source is what previews ask the loop for.
 type source interface {
+	// Current is the plan in force.
+	Current() *plan.Plan
 	// present is a turn that begins now, with nothing reported.
 	present(ctx context.Context, topology *isobar.Topology, operators health.Table) (*plan.Turn, error)
 	// rolledBack is the plan that a rollback in a turn would make, or why it would make none.

@@ -15,6 +15,13 @@ import (
 // at most a tenth of a core, in one goroutine, and streams go first.
 const surveyRest = 9
 
+// A round comes early where the plan has changed much: surveyEarly times in an interval
+// at most. Each surveyLook, the survey looks whether it has.
+const (
+	surveyEarly = 4
+	surveyLook  = 5 * time.Second
+)
+
 // survey plays the loss of each zone again and again, beside the loop.
 type survey struct {
 	previews *previews
@@ -25,6 +32,7 @@ type survey struct {
 // reserves is what a round of the survey found. Immutable.
 type reserves struct {
 	at       time.Time // of the plan that it looked at
+	fills    plan.Fills
 	services []plan.Reserve
 	zones    []plan.ZoneLoss
 }
@@ -38,13 +46,13 @@ func (s *survey) Reserves() (at time.Time, services []plan.Reserve) {
 	return time.Time{}, nil
 }
 
-// Losses tells how services stand the loss of each zone that serves requests; nil before
-// the first round, and while there are none.
-func (s *survey) Losses() []plan.ZoneLoss {
+// Losses tells how services stand the loss of each zone that serves requests, and when
+// that was so; zero before the first round, and while there are none.
+func (s *survey) Losses() (at time.Time, zones []plan.ZoneLoss) {
 	if r := s.found.Load(); r != nil {
-		return r.zones
+		return r.at, r.zones
 	}
-	return nil
+	return time.Time{}, nil
 }
 
 // Survey plays the loss of each zone again and again, a round at each
@@ -66,25 +74,37 @@ func (s *survey) Survey(ctx context.Context) {
 }
 
 // rest waits until a round is due, which a reload may bring nearer or
-// farther: the interval counts from the last round on. While there are none,
-// nothing is told of those before. It gives false when ctx ended.
+// farther: the interval counts from the last round on. A plan that differs much from the
+// one of the last round ends the rest, but not before a quarter of the interval is over.
+// While there are no rounds, nothing is told of those before. It gives false when ctx ended.
 func (s *survey) rest(ctx context.Context, last time.Time, every func() time.Duration) bool {
 	for {
 		interval := every()
-		var due <-chan time.Time // never, where it is off
+		var look <-chan time.Time // never, where it is off
 		if interval > 0 {
-			due = time.After(time.Until(last.Add(interval)))
+			since := time.Since(last)
+			early := interval / surveyEarly
+			if since >= interval || since >= early && s.outdated() {
+				return ctx.Err() == nil
+			}
+			look = time.After(min(interval-since, max(early-since, surveyLook)))
 		} else {
 			s.found.Store(nil)
 		}
 		select {
 		case <-ctx.Done():
 			return false
-		case <-due:
-			return true
+		case <-look:
 		case <-s.retimed:
 		}
 	}
+}
+
+// outdated reports whether the plan of now differs so much from the one of the last
+// round that losses may do something else.
+func (s *survey) outdated() bool {
+	r := s.found.Load()
+	return r != nil && r.fills.Outdated(s.previews.loop.Current())
 }
 
 // pause waits; false when ctx ended.
@@ -115,7 +135,7 @@ func (s *survey) round(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	s.found.Store(&reserves{at: turn.Now, services: losses.Reserves(), zones: losses.Losses()})
+	s.found.Store(&reserves{at: turn.Now, fills: plan.FillsOf(turn.Previous), services: losses.Reserves(), zones: losses.Losses()})
 	return failed
 }
 

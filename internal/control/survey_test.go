@@ -68,3 +68,48 @@ func TestSurveyFollowsReloads(t *testing.T) {
 		stop()
 	})
 }
+
+// TestSurveyComesEarlyAfterAChange: a plan with other capacities ends the rest, but not
+// before a quarter of the interval; plans that stay alike do not.
+func TestSurveyComesEarlyAfterAChange(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := newParts()
+		l, stop := start(t, p, func(o *control.Options) {
+			o.SurveyEvery = func() time.Duration { return time.Hour }
+		})
+		p.serve(web("checkout", 10))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.Survey(ctx)
+		}()
+		var last time.Time
+		played := func(what string, want bool) {
+			t.Helper()
+			at, _ := l.Losses()
+			if got := at.After(last); got != want {
+				t.Errorf("%s: a round was played: %v, want %v", what, got, want)
+			}
+			last = at
+		}
+		pass(time.Hour + time.Second)
+		played("after the interval", true)
+		pass(50 * time.Minute)
+		played("while nothing changes", false)
+		pass(11 * time.Minute)
+		played("after the next interval", true)
+		larger := web("checkout", 10)
+		larger.Localities[0].MaxRate = 2000
+		p.serve(larger)
+		pass(10 * time.Minute)
+		played("before a quarter of the interval", false)
+		pass(6 * time.Minute)
+		played("after it", true)
+		pass(40 * time.Minute)
+		played("with the change played", false)
+		cancel()
+		<-done
+		stop()
+	})
+}

@@ -350,6 +350,7 @@ export interface FlowList {
   version: string;
   places: { place: string; sends: number; serves: number; hosts: boolean }[];
   zones: FlowZone[];
+  loss_age_seconds?: number;
   flows: Flow[];
 }
 
