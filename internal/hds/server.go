@@ -198,16 +198,16 @@ func (s *Server) Collect(now time.Time) []health.Report {
 type Checker struct {
 	health.Checker
 
-	APIVersion string        `json:"api_version"` // of the API that it speaks: v3, v2 or 2017
-	UserAgent  string        `json:"user_agent"`
-	Address    string        `json:"address"`    // of the peer
-	Polling    bool          `json:"polling"`    // it fetches its work, rather than hold a stream
-	Designated int           `json:"designated"` // endpoints that it was told to probe
-	Interval   time.Duration `json:"interval"`   // of reports, as told; 0 before that
-	LastReport time.Time     `json:"last_report,omitzero"`
-	Reports    uint64        `json:"reports"`
-	Rejected   uint64        `json:"rejected"`              // entries that were left out
-	LastReason string        `json:"last_reason,omitempty"` // of the newest rejection
+	APIVersion string // transport API version: v3, v2 or 2017
+	UserAgent  string
+	Address    string        // of the peer
+	Polling    bool          // it polls instead of holding a stream
+	Designated int           // endpoints in the last assignment sent to it
+	Interval   time.Duration // of its reports, as last sent to it; 0 = nothing was sent
+	LastReport time.Time
+	Reports    uint64
+	Rejected   uint64 // entries that were ignored
+	LastReason string // of the newest rejection
 }
 
 // Checkers lists the connected checkers, in order of their IDs. Those that
