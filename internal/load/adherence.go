@@ -333,13 +333,8 @@ const alike = 0.05
 
 // cause guesses why a source's shares are off plan.
 func (s *serviceAdherence) cause(src *sourceEvidence) string {
-	for _, r := range src.realised {
-		if src.lost(r.locality) && r.planned >= barShare {
-			return CauseFailover
-		}
-		if p := src.find(r.locality); p != nil && p.failover && r.share-r.planned > offPoints/2 {
-			return CauseFailover
-		}
+	if s.clientsFailOver(src) {
+		return CauseFailover
 	}
 	all, usable := 0, 0
 	for i := range s.sites {
@@ -358,6 +353,34 @@ func (s *serviceAdherence) cause(src *sourceEvidence) string {
 		}
 	}
 	return CauseUnknown
+}
+
+// clientsFailOver reports whether clients of a source leave a planned locality, or use lower
+// tiers, and something is wrong with a locality that gets less than planned.
+func (s *serviceAdherence) clientsFailOver(src *sourceEvidence) bool {
+	leaves, impaired := false, false
+	for _, r := range src.realised {
+		p := src.find(r.locality)
+		leaves = leaves || src.lost(r.locality) && r.planned >= barShare ||
+			p != nil && p.failover && r.share-r.planned > offPoints/2
+		impaired = impaired || r.share < r.planned && s.impaired(src, r.locality)
+	}
+	return leaves && impaired
+}
+
+// impaired reports whether anything says that a locality fails requests of a source. A
+// client that never tries a locality which serves others ignores its weights; its reports
+// alone look as if it failed over.
+func (s *serviceAdherence) impaired(src *sourceEvidence, l isobar.Locality) bool {
+	if p := src.find(l); p != nil && (!p.barred.IsZero() || s.fresh(p.tried) && p.trend.fraction > failsOver) {
+		return true
+	}
+	for i := range s.sites {
+		if x := &s.sites[i]; x.Locality == l && x.Usable < x.Endpoints {
+			return true
+		}
+	}
+	return !s.worksFor(src, l)
 }
 
 // follows reports whether the realised shares are in proportion to a count of

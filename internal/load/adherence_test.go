@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -267,6 +268,47 @@ func TestDeviationsAreNamed(t *testing.T) {
 				t.Fatalf("deviating = %+v, want cause %q", f.Deviating, tc.cause)
 			}
 			near(t, "points", f.Deviating[0].Points, tc.points, 1)
+		})
+	}
+}
+
+// TestIgnoringIsNoFailover: a client that sends everything to a locality of a lower tier
+// reports as one whose localities fail. Those that others reach tell the difference.
+func TestIgnoringIsNoFailover(t *testing.T) {
+	both := shares{zoneA: 0.5, zoneB: 0.5}
+	for _, tc := range []struct {
+		name   string
+		fate   func(from, to isobar.Locality) fate // of the other client locality
+		usable int                                 // of 10 endpoints in zoneB
+		cause  string
+	}{
+		{"others get through", nil, 10, load.CauseUnknown},
+		{"nobody gets through", func(from, to isobar.Locality) fate {
+			if from == zoneB && to == zoneB {
+				return failed
+			}
+			return served
+		}, 10, load.CauseFailover},
+		{"some endpoints are unhealthy", nil, 9, load.CauseFailover},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ignores := &worldSource{at: zoneA, nodes: 1, rate: 100, shares: both, obey: func(int) map[isobar.Locality]float64 { return shares{zoneC: 1} }}
+			obeys := &worldSource{at: zoneB, nodes: 1, rate: 100, shares: both}
+			w := newWorld(t, ignores, obeys)
+			w.fate = tc.fate
+			w.edit = func(from, _ isobar.Locality, x *load.LocalityReport) {
+				if from == zoneA {
+					x.Priority = 1 // as the assignment has it
+				}
+			}
+			w.evidence.SetSites("checkout", []load.Site{
+				{Locality: zoneA, Endpoints: 10, Usable: 10}, {Locality: zoneB, Endpoints: 10, Usable: tc.usable}, {Locality: zoneC, Endpoints: 10, Usable: 10},
+			})
+			f := w.run(4)
+			i := slices.IndexFunc(f.Deviating, func(d load.Deviation) bool { return d.Source == zoneA })
+			if i < 0 || f.Deviating[i].Cause != tc.cause {
+				t.Fatalf("deviating = %+v, want cause %q", f.Deviating, tc.cause)
+			}
 		})
 	}
 }
