@@ -29,6 +29,7 @@ server publishes nothing. Clients in lost localities stay, and use other localit
 Paused and held services stay so.`,
 		Example: `  isobar whatif --lose us-east/b
   isobar whatif --drain checkout@us-east/b --drain cart@10.0.0.1:8080
+  isobar whatif --drain @us-east/b
   isobar whatif --demand +20%
   isobar whatif --capacity checkout@us-east/b=-50%
   isobar whatif --lose eu --demand checkout=+20% --demand checkout@us=-5%`,
@@ -54,7 +55,7 @@ Paused and held services stay so.`,
 	}
 	flags.register(cmd)
 	cmd.Flags().StringArrayVar(&lose, "lose", nil, "region, zone or locality whose endpoints are gone; repeatable")
-	cmd.Flags().StringArrayVar(&drain, "drain", nil, "SERVICE@LOCALITY or SERVICE@ADDRESS to take out of traffic; repeatable")
+	cmd.Flags().StringArrayVar(&drain, "drain", nil, "SERVICE@LOCALITY, SERVICE@ADDRESS, or @LOCALITY for all services, to take out of traffic; repeatable")
 	cmd.Flags().StringArrayVar(&demand, "demand", nil, "change of demand, as +20%, SERVICE=+20%, @SOURCE=+20% or SERVICE@SOURCE=+20%; repeatable")
 	cmd.Flags().StringArrayVar(&capacity, "capacity", nil, "change of declared capacity, as SERVICE=+20% or SERVICE@LOCALITY=-50%; repeatable")
 	return cmd
@@ -98,11 +99,11 @@ func parseWhatIf(lose, drain, demand, capacity []string) (*plan.WhatIf, error) {
 
 func parseDrain(text string) (d plan.Drain, err error) {
 	i := strings.LastIndexByte(text, '@')
-	if i <= 0 || i == len(text)-1 {
-		return d, fmt.Errorf("--drain %q: want SERVICE@LOCALITY or SERVICE@ADDRESS", text)
+	if i < 0 || i == len(text)-1 {
+		return d, fmt.Errorf("--drain %q: want SERVICE@LOCALITY, SERVICE@ADDRESS, or @LOCALITY for all services", text)
 	}
 	d.Service = text[:i]
-	if where := text[i+1:]; strings.ContainsRune(where, ':') {
+	if where := text[i+1:]; d.Service != "" && strings.ContainsRune(where, ':') {
 		d.Address = where
 	} else if d.Locality, err = isobar.ParseLocality(where); err != nil {
 		return d, fmt.Errorf("--drain %q: %w", text, err)

@@ -227,6 +227,15 @@ async function questions(address, page) {
     await page.getByRole('heading', { name: 'Would the fleet carry it?' }).waitFor();
     await page.getByText(/^(Yes|No)[:,] /).waitFor();
   });
+  await ask('May us-east/b be drained, for all services?', async () => {
+    await click(page.getByRole('navigation').getByRole('link', { name: 'Regions' }));
+    await click(page.getByRole('link', { name: 'May us-east/b be drained?' }));
+    await page.getByRole('heading', { name: 'May us-east/b be drained, for all services?' }).waitFor();
+    await page.getByText(/^(Yes|No|Not certain)[:,] /).waitFor();
+    // From there to the order, which shows what it would do and asks.
+    await click(page.locator('.outcomes').getByRole('link', { name: 'checkout', exact: true }));
+    await page.getByRole('button', { name: 'Drain us-east/b now' }).waitFor();
+  });
   await ask('Who does not report?', async () => {
     await click(page.getByRole('link', { name: 'Clients', exact: true }));
     await shows(page, /silent-1\s+reports no load\s+batch\s+us-east\/a/);
@@ -316,9 +325,11 @@ async function parts(address, page) {
 /** What is typed into any field counts, and fields offer what there is. */
 async function fields(address, page) {
   await page.goto(`${address}#/whatif`);
-  await page.getByLabel('Drain localities of this service').fill('us-east/b');
-  await page.getByText('Name the service of which localities are drained.').waitFor();
+  await page.getByLabel('in these localities').fill('us-east/b');
+  await page.getByText('Name the service of which the capacity changes.').waitFor();
   assert.ok(await page.getByRole('button', { name: 'Play it through' }).isDisabled());
+  await page.getByLabel('in these localities').fill('');
+  await page.getByLabel('Drain regions or zones, of this service or of all').fill('us-east/b');
   await page.locator('#zones-offered option[value="us-east/b"]').waitFor({ state: 'attached' });
   await page.getByLabel('Service', { exact: true }).fill('checkout');
   await page.locator('#localities-offered option[value="us-east/b"]').waitFor({ state: 'attached' });

@@ -40,7 +40,8 @@ type Return struct {
 }
 
 // Drain takes endpoints of a service out of traffic: one address, or those of a
-// region, zone or locality.
+// region, zone or locality. In a WhatIf, a region, zone or locality without a service
+// stands for the endpoints of all services there.
 type Drain struct {
 	Service  string          `json:"service"`
 	Address  string          `json:"address,omitempty"`
@@ -241,12 +242,15 @@ func (d *Drain) Addresses(s *isobar.Service) []string {
 }
 
 func (d *Drain) take(t *isobar.Topology, take func(*isobar.Service, *isobar.Endpoint)) error {
+	if (d.Address == "") == d.Locality.IsZero() {
+		return fmt.Errorf("drain: service %q: %w: name either an address or a region, zone or locality", d.Service, isobar.ErrInvalid)
+	}
+	if d.Service == "" {
+		return d.takeOfAll(t, take)
+	}
 	s, ok := t.Service(d.Service)
 	if !ok {
 		return fmt.Errorf("drain: service %q: %w", d.Service, isobar.ErrNotFound)
-	}
-	if (d.Address == "") == d.Locality.IsZero() {
-		return fmt.Errorf("drain: service %q: %w: name either an address or a region, zone or locality", d.Service, isobar.ErrInvalid)
 	}
 	found := false
 	if d.Address != "" {
@@ -262,6 +266,25 @@ func (d *Drain) take(t *isobar.Topology, take func(*isobar.Service, *isobar.Endp
 	}
 	if !found {
 		return fmt.Errorf("drain: service %q has nothing at %s%s: %w", d.Service, d.Address, d.Locality, isobar.ErrNotFound)
+	}
+	return nil
+}
+
+// takeOfAll takes the endpoints of all services.
+func (d *Drain) takeOfAll(t *isobar.Topology, take func(*isobar.Service, *isobar.Endpoint)) error {
+	if d.Address != "" {
+		return fmt.Errorf("drain %s: %w: name the service of an address", d.Address, isobar.ErrInvalid)
+	}
+	found := false
+	for i := range t.Services {
+		s := &t.Services[i]
+		endpointsIn(s, d.Locality, func(e *isobar.Endpoint) {
+			found = true
+			take(s, e)
+		})
+	}
+	if !found {
+		return fmt.Errorf("drain %s: %w: no service has endpoints there", d.Locality, isobar.ErrNotFound)
 	}
 	return nil
 }

@@ -138,6 +138,48 @@ func TestWhatIfFollowsCalls(t *testing.T) {
 	}
 }
 
+// TestWhatIfDrainsAllServices: a drain without a service concerns all that have endpoints
+// there, and ends in what a drain of each would.
+func TestWhatIfDrainsAllServices(t *testing.T) {
+	play := func(drains ...plan.Drain) plan.Difference {
+		t.Helper()
+		p, err := plan.NewWhatIf(chain(t, 40), interval, &plan.WhatIf{Drain: drains})
+		for more := true; more && err == nil; {
+			more, err = p.Step()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Difference()
+	}
+	at := loc("us/b")
+	all := play(plan.Drain{Locality: at})
+	each := play(plan.Drain{Service: "api", Locality: at}, plan.Drain{Service: "lone", Locality: at}, plan.Drain{Service: "web", Locality: at})
+	if len(all.Services) != 3 || !reflect.DeepEqual(all, each) {
+		t.Errorf("drained without a service: %+v\nby service: %+v", all, each)
+	}
+	for _, s := range all.Services {
+		for _, l := range s.Localities {
+			if l.Locality == at && l.Utilization.Settled > 0.001 {
+				t.Errorf("%s in %s: %+v", s.Service, l.Locality, l.Utilization)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		drain plan.Drain
+		want  error
+	}{
+		"no place":           {plan.Drain{}, isobar.ErrInvalid},
+		"an address":         {plan.Drain{Address: "10.0.0.1:80"}, isobar.ErrInvalid},
+		"nothing is there":   {plan.Drain{Locality: loc("mars")}, isobar.ErrNotFound},
+		"an unknown service": {plan.Drain{Service: "none", Locality: at}, isobar.ErrNotFound},
+	} {
+		if _, err := plan.NewWhatIf(chain(t, 40), interval, &plan.WhatIf{Drain: []plan.Drain{tt.drain}}); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+}
+
 // TestSurvey: each service is held against its worst zone, callees with their
 // callers.
 func TestSurvey(t *testing.T) {

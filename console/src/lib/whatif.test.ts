@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { Difference, Service, Site, Three } from './types';
-import { against, body, idle, incomplete, judge, outdated, queryOf, supposed } from './whatif';
+import { against, body, drainedOfAll, idle, incomplete, judge, outdated, queryOf, questionOf, supposed } from './whatif';
 
 const flat = (before: number, first = before, settled = first): Three => ({ before, first, settled });
 const site = (locality: string, utilization: Three, ceiling = 0.8, declared = true): Difference['services'][number]['localities'][number] => ({ locality, utilization, ceiling, declared });
@@ -80,7 +80,7 @@ describe('what is supposed', () => {
     const query = { lose: 'us-east/b, eu-west', service: 'checkout', demand: '120', drain: 'us-east/a', capacity: '50', where: 'eu-west/a' };
     expect(queryOf(supposed(query))).toEqual(query);
     expect(queryOf(supposed({}))).toEqual({});
-    expect(queryOf(supposed({ demand: 'x', drain: 'us-east/a' }))).toEqual({}); // a drain is of a service
+    expect(queryOf(supposed({ demand: 'x', drain: 'us-east/a' }))).toEqual({ drain: 'us-east/a' }); // of all services
   });
   test('becomes a question', () => {
     expect(body(supposed({ lose: 'us-east/b' }))).toEqual({ lose: ['us-east/b'], drain: [], demand: [], capacity: [] });
@@ -94,8 +94,18 @@ describe('what is supposed', () => {
 test('what is typed without its service is told, not dropped', () => {
   expect(incomplete(supposed({}))).toBe('');
   expect(incomplete(supposed({ lose: 'us-east/b' }))).toBe('');
-  expect(incomplete(supposed({ drain: 'us-east/b' }))).toMatch(/^Name the service/);
+  expect(incomplete(supposed({ drain: 'us-east/b' }))).toBe('');
   expect(incomplete(supposed({ capacity: '50' }))).toMatch(/^Name the service/);
   expect(incomplete(supposed({ service: 'checkout', where: 'us-east/b' }))).toMatch(/^Say which capacity/);
   expect(incomplete(supposed({ service: 'checkout', capacity: '50', where: 'us-east/b' }))).toBe('');
+});
+
+test('a drain is asked about by its names', () => {
+  const asked = (query: Record<string, string>): string[] => [questionOf(supposed(query)), drainedOfAll(supposed(query))];
+  expect(asked({ drain: 'us-east/b' })).toEqual(['May us-east/b be drained, for all services?', 'us-east/b']);
+  expect(asked({ drain: 'us-east/b, eu-west', service: ' ' })).toEqual(['May us-east/b and eu-west be drained, for all services?', '']);
+  expect(asked({ drain: 'us-east/b', service: 'checkout' })).toEqual(['May us-east/b of checkout be drained?', '']);
+  expect(asked({ drain: 'us-east/b', lose: 'eu-west' })).toEqual(['Would the fleet carry it?', '']);
+  expect(asked({ drain: 'us-east/b', demand: '120' })).toEqual(['Would the fleet carry it?', '']);
+  expect(body(supposed({ drain: 'us-east/b' }))).toEqual({ lose: [], drain: [{ service: '', locality: 'us-east/b' }], demand: [], capacity: [] });
 });

@@ -2,6 +2,28 @@ import { count, percent } from './format';
 import { slack } from './heat';
 import type { Difference, Service } from './types';
 
+/** Whether drains are all that is supposed. */
+function drainsOnly(s: Supposed): boolean {
+  return names(s.drain).length > 0 && s.lose.trim() === '' && !changes(s.demand) && !changes(s.capacity);
+}
+
+/** The question that is asked. */
+export function questionOf(s: Supposed): string {
+  if (!drainsOnly(s)) return 'Would the fleet carry it?';
+  const [places, service] = [list(names(s.drain)), s.service.trim()];
+  return service ? `May ${places} of ${service} be drained?` : `May ${places} be drained, for all services?`;
+}
+
+/** The place of which it is asked whether it may be drained for all services; '' where that is not the question. */
+export function drainedOfAll(s: Supposed): string {
+  const places = names(s.drain);
+  return drainsOnly(s) && s.service.trim() === '' && places.length === 1 ? places[0]! : '';
+}
+
+function list(words: string[]): string {
+  return words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} and ${words.at(-1)}`;
+}
+
 /** Names in a field, separated by commas. */
 export function names(text: string): string[] {
   return text.split(',').map((s) => s.trim()).filter((s) => s !== '');
@@ -30,7 +52,6 @@ export function supposed(query: Record<string, string>): Supposed {
 /** What is missing for an answer, in a sentence; '' where nothing is. */
 export function incomplete(s: Supposed): string {
   if (s.service.trim()) return s.where.trim() && !changes(s.capacity) ? 'Say which capacity these localities would have.' : '';
-  if (s.drain.trim()) return 'Name the service of which localities are drained.';
   if (changes(s.capacity) || s.where.trim()) return 'Name the service of which the capacity changes.';
   return '';
 }
@@ -41,7 +62,7 @@ export function queryOf(s: Supposed): Record<string, string> {
   if (s.lose.trim()) out['lose'] = s.lose.trim();
   if (s.service.trim()) out['service'] = s.service.trim();
   if (changes(s.demand)) out['demand'] = String(s.demand);
-  if (out['service'] && s.drain.trim()) out['drain'] = s.drain.trim();
+  if (s.drain.trim()) out['drain'] = s.drain.trim();
   if (out['service'] && changes(s.capacity)) {
     out['capacity'] = String(s.capacity);
     if (s.where.trim()) out['where'] = s.where.trim();
@@ -54,7 +75,7 @@ export function body(s: Supposed): object | undefined {
   const service = s.service.trim();
   const out = {
     lose: names(s.lose),
-    drain: service ? names(s.drain).map((locality) => ({ service, locality })) : [],
+    drain: names(s.drain).map((locality) => ({ service, locality })), // no service: all of them
     demand: changes(s.demand) ? [{ service, factor: s.demand / 100 }] : [],
     capacity: service && changes(s.capacity) ? places(s).map((locality) => ({ service, locality, factor: Number(s.capacity) / 100 })) : [],
   };
