@@ -19,7 +19,8 @@ type HeldConfiguration struct {
 // HeldService is served as before, although the configuration no longer has it.
 type HeldService struct {
 	Service string    `json:"service"`
-	Rate    float64   `json:"rate"` // requests/s that clients send
+	Rate    float64   `json:"rate"`             // requests/s that clients send
+	Silent  int       `json:"silent,omitempty"` // clients that subscribe to it and report no load
 	Since   time.Time `json:"since"`
 }
 

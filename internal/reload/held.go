@@ -33,6 +33,7 @@ type heldServices struct {
 	services map[string]*heldService
 	digest   string // of the file in force
 	waiting  *heldChangeError
+	recent   recentRemovals
 
 	servicesGauge, waitingGauge prometheus.Gauge
 }
@@ -41,6 +42,7 @@ type heldServices struct {
 type heldService struct {
 	spec      isobar.Service
 	rate      float64   // requests/s that clients sent last
+	silent    int       // clients that subscribe and report no load: what they send is not known
 	since     time.Time // of the removal
 	idle      time.Time // since when nothing is sent; zero = something is
 	confirmed bool      // only an operator removes it
@@ -105,18 +107,18 @@ func (c *Configuration) hold(next *config.Live, digest string) (map[string]*held
 	if removesAll(next) {
 		return out, nil
 	}
-	now := c.settings.Current()
-	if what := removal(now, next, c.allNames(now), c.allNames(next)); what != "" {
+	if what := c.removal(next, time.Now()); what != "" {
 		return nil, &heldChangeError{digest: digest, what: what}
 	}
-	leaving, cluster := c.leaving(next)
+	silent := c.silent()
+	leaving, cluster := c.leaving(next, silent)
 	if cluster > 0 {
 		return nil, &heldChangeError{digest: digest, what: fmt.Sprintf("%d services of the Kubernetes cluster that clients send to", cluster)}
 	}
 	for _, spec := range leaving {
 		held := c.held.services[spec.Name]
-		if rate := c.rateOf(spec.Name); held == nil && rate > heldRate {
-			held = &heldService{spec: spec, rate: rate, since: time.Now()}
+		if rate := c.rateOf(spec.Name); held == nil && (rate > heldRate || silent[spec.Name] > 0) {
+			held = &heldService{spec: spec, rate: rate, silent: silent[spec.Name], since: time.Now()}
 		}
 		if held != nil {
 			out[spec.Name] = held
@@ -125,26 +127,29 @@ func (c *Configuration) hold(next *config.Live, digest string) (map[string]*held
 	return out, nil
 }
 
-// leaving lists the services in force that another configuration does not have,
-// with the endpoints that they have now, and counts those of the Kubernetes cluster
+// leaving lists the services in force that another configuration does not have, or has
+// without endpoints, with the endpoints that they have now, and counts those of the Kubernetes cluster
 // that clients send to. Isobar can't serve the latter as before: without the cluster
 // it does not learn when other Pods get their addresses.
-func (c *Configuration) leaving(next *config.Live) (out []isobar.Service, cluster int) {
-	stay := c.allNames(next)
+func (c *Configuration) leaving(next *config.Live, silent map[string]int) (out []isobar.Service, cluster int) {
+	stay := c.served(next)
 	for _, o := range c.registry.List() {
 		switch {
 		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name]:
 		case o.Owner != isobar.OwnerKubernetes:
-			out = append(out, o.Service)
-		case c.rateOf(o.Service.Name) > heldRate:
+			if hasEndpoints(&o.Service) {
+				out = append(out, o.Service)
+			}
+		case c.rateOf(o.Service.Name) > heldRate || silent[o.Service.Name] > 0:
 			cluster++
 		}
 	}
 	return out, cluster
 }
 
-// rateOf is what clients send to a service, requests/s.
-func (c *Configuration) rateOf(service string) (rate float64) {
+// rateOf is what clients send to a service, requests/s. What they send against their
+// shares is no demand that the plan can move, and counts here all the same.
+func (c *Configuration) rateOf(service string) float64 {
 	p := c.plan()
 	if p == nil {
 		return 0
@@ -153,10 +158,28 @@ func (c *Configuration) rateOf(service string) (rate float64) {
 	if !ok || v.Result == nil {
 		return 0
 	}
+	planned, measured := 0.0, 0.0
 	for i := range v.Result.Sources {
-		rate += v.Result.Sources[i].Demand
+		planned += v.Result.Sources[i].Demand
 	}
-	return rate
+	if v.Load != nil {
+		for i := range v.Load.Sources {
+			measured += v.Load.Sources[i].Demand
+		}
+	}
+	return max(planned, measured)
+}
+
+// silent counts, by service, the clients that subscribe to it and report no load.
+func (c *Configuration) silent() map[string]int {
+	out := map[string]int{}
+	if c.clients == nil {
+		return out // nobody can be connected yet
+	}
+	for _, x := range c.clients.Subscribers() {
+		out[x.Service] += x.Silent
+	}
+	return out
 }
 
 // keep takes note of what a change that is in force holds. c.held.mu is held.
@@ -164,10 +187,10 @@ func (c *Configuration) keep(next *config.Live, held map[string]*heldService, di
 	for name, h := range held {
 		if c.held.services[name] == nil {
 			c.log.Warn("a service is held: it was removed from the configuration while clients send to it",
-				"service", name, "rate", h.rate, "confirm", "isobar reload --confirm "+digest)
+				"service", name, "rate", h.rate, "silent_clients", h.silent, "confirm", "isobar reload --confirm "+digest)
 		}
 	}
-	stay := c.allNames(next)
+	stay := c.served(next)
 	for name := range c.held.services {
 		if held[name] == nil {
 			c.log.Info("a held service was released", "service", name, "removed", !stay[name])
@@ -234,13 +257,13 @@ func (c *Configuration) holdAtStart() map[string]*heldService {
 		rates[name] = max(rates[name], rate)
 	}
 	before := &config.Live{Services: saved.Services}
-	stay := c.allNames(c.settings.Current())
-	all := missingOf(names(before), stay)
+	stay := c.served(c.settings.Current())
+	all := missingOf(c.servedOf(before), stay)
 	out := map[string]*heldService{}
 	for i := range saved.Services {
 		spec := saved.Services[i]
-		if _, err := c.registry.Get(spec.Name); err == nil || stay[spec.Name] {
-			continue // the API has it
+		if _, err := c.registry.Get(spec.Name); err == nil || stay[spec.Name] || !hasEndpoints(&spec) {
+			continue // the API has it, or there is nothing to hold
 		}
 		many := large(all, len(saved.Services))
 		if rate := rates[spec.Name]; rate > heldRate || many {
@@ -271,16 +294,18 @@ func (c *Configuration) dropIdle(now time.Time) {
 	patience := heldIntervals * current.ReportInterval
 	left := map[string]*heldService{}
 	var listed map[string]bool
+	var silent map[string]int
 	if len(c.held.services) > 0 {
-		listed = c.allNames(current)
+		listed, silent = c.served(current), c.silent()
 	}
 	for name, h := range c.held.services {
 		if listed[name] { // a Kubernetes cluster has it by now
 			continue
 		}
 		rate := c.rateOf(name)
+		h.silent = silent[name]
 		switch {
-		case rate > heldRate:
+		case rate > heldRate || h.silent > 0:
 			h.rate, h.idle = rate, time.Time{}
 		case h.idle.IsZero():
 			h.idle = now
@@ -324,7 +349,7 @@ func (c *Configuration) Held() *admin.HeldConfiguration {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.held.services)) {
 		h := c.held.services[name]
-		out.Services = append(out.Services, admin.HeldService{Service: name, Rate: h.rate, Since: h.since})
+		out.Services = append(out.Services, admin.HeldService{Service: name, Rate: h.rate, Silent: h.silent, Since: h.since})
 	}
 	return out
 }
@@ -352,7 +377,7 @@ func heldTroubles(held *admin.HeldConfiguration) []admin.Attention {
 		note("", (&heldChangeError{digest: held.Digest, what: held.Removes}).Error())
 	}
 	for _, h := range held.Services {
-		note(h.Service, heldText(h.Service, h.Rate, held.Digest))
+		note(h.Service, heldText(&h, held.Digest))
 	}
 	return out
 }

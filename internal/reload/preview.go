@@ -61,13 +61,20 @@ func (c *Configuration) previewHeld(next *config.Live, digest string) (services 
 		return next.Services, []string{err.Error()}
 	}
 	for _, name := range slices.Sorted(maps.Keys(held)) {
-		warnings = append(warnings, heldText(name, held[name].rate, digest))
+		warnings = append(warnings, heldText(&admin.HeldService{Service: name, Rate: held[name].rate, Silent: held[name].silent}, digest))
 	}
-	return append(slices.Clone(next.Services), c.specsOf(held, next)...), warnings
+	return c.withHeld(next, held), warnings
 }
 
 // heldText says that a service is held, and what to do.
-func heldText(service string, rate float64, digest string) string {
-	return fmt.Sprintf("service %s: held: removed from the configuration while clients send %.4g requests/s; it is served as before "+
-		"until they stop, or until isobar reload --confirm %s", service, rate, digest)
+func heldText(h *admin.HeldService, digest string) string {
+	text := fmt.Sprintf("service %s: held: removed from the configuration while clients send %.4g requests/s; it is served as before "+
+		"until they stop, or until isobar reload --confirm %s", h.Service, h.Rate, digest)
+	switch {
+	case h.Silent == 1:
+		text += "; 1 client subscribes to it and reports no load, so what it sends is not known"
+	case h.Silent > 1:
+		text += fmt.Sprintf("; %d clients subscribe to it and report no load, so what they send is not known", h.Silent)
+	}
+	return text
 }

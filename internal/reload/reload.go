@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -61,6 +62,12 @@ type Services interface {
 	Refresh()
 }
 
+// Clients are those that are connected.
+type Clients interface {
+	// Subscribers lists the clients of each service, by locality.
+	Subscribers() []admin.ServiceClients
+}
+
 // Loop decides with what is in force.
 type Loop interface {
 	// Retime tells the loop that its timing has changed.
@@ -87,6 +94,7 @@ type Configuration struct {
 	refused refusedFile
 
 	services Services
+	clients  Clients
 	loop     Loop
 }
 
@@ -123,7 +131,9 @@ func Start(o *Options) (*Configuration, error) {
 
 // Serve names what a reload tells of its changes: it is built after the configuration of the
 // start is in force.
-func (c *Configuration) Serve(services Services, loop Loop) { c.services, c.loop = services, loop }
+func (c *Configuration) Serve(services Services, clients Clients, loop Loop) {
+	c.services, c.clients, c.loop = services, clients, loop
+}
 
 // Follow puts changes of the file in force, and removes held services to which nothing is
 // sent any more, until ctx ends.
@@ -174,7 +184,7 @@ func (c *Configuration) take(data []byte, confirmed bool) error {
 	for i := range warnings {
 		c.log.Warn("configuration", "warning", warnings[i].String())
 	}
-	outdated := c.outdatedDefaults(&next.Live)
+	outdated, previous := c.outdatedDefaults(&next.Live), c.settings.Current()
 	c.settings.keepIdentities(next)
 	before := c.settings.Policy()
 	if err := c.configureSources(&next.Live, held, func() { c.settings.live.Store(&next.Live) }); err != nil {
@@ -182,6 +192,12 @@ func (c *Configuration) take(data []byte, confirmed bool) error {
 	}
 	if !reflect.DeepEqual(before, c.settings.Policy()) {
 		c.services.Reauthorize()
+	}
+	if confirmed || removesAll(&next.Live) {
+		c.held.recent = nil
+	} else {
+		had, has := c.contentsOf(previous), c.contentsOf(&next.Live)
+		c.held.recent.note(&had, &has, time.Now())
 	}
 	c.keep(&next.Live, held, digest)
 	if outdated != "" {
@@ -238,7 +254,7 @@ func (c *Configuration) reread(data []byte, confirm string) error {
 // file and those that providers list, in one change, with those that are held. It calls
 // settle at the moment at which they come into force.
 func (c *Configuration) configureSources(next *config.Live, held map[string]*heldService, settle func()) error {
-	services := append(slices.Clone(next.Services), c.specsOf(held, next)...)
+	services := c.withHeld(next, held)
 	if c.group != nil {
 		if err := c.group.Offer(next, services); err != nil {
 			return err
@@ -250,6 +266,13 @@ func (c *Configuration) configureSources(next *config.Live, held map[string]*hel
 		_, err := c.registry.SetConfigured(services, listed, next.Network, settle)
 		return err
 	})
+}
+
+// withHeld lists the services of a configuration itself, with those that are held in
+// their place.
+func (c *Configuration) withHeld(next *config.Live, held map[string]*heldService) []isobar.Service {
+	own := slices.DeleteFunc(slices.Clone(next.Services), func(s isobar.Service) bool { return held[s.Name] != nil })
+	return append(own, c.specsOf(held, next)...)
 }
 
 // outdatedDefaults tells how many services the changed defaults of another file do

@@ -2,6 +2,9 @@ package reload
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config"
@@ -106,38 +109,65 @@ func (c *Configuration) allNames(of *config.Live) map[string]bool {
 	return out
 }
 
+// served are those of allNames that have endpoints, or whose endpoints others list.
+func (c *Configuration) served(of *config.Live) map[string]bool {
+	out := c.servedOf(of)
+	for _, list := range [][]string{listedNames(of), c.providers.ClusterNames(of)} {
+		for _, name := range list {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// servedOf are the services of a file that have endpoints there.
+func (c *Configuration) servedOf(of *config.Live) map[string]bool {
+	out := map[string]bool{}
+	for i := range of.Services {
+		if hasEndpoints(&of.Services[i]) {
+			out[of.Services[i].Name] = true
+		}
+	}
+	return out
+}
+
+func hasEndpoints(s *isobar.Service) bool {
+	return slices.ContainsFunc(s.Localities, func(l isobar.ServiceLocality) bool { return len(l.Endpoints) > 0 })
+}
+
 // removesAll reports whether an operator wrote that there are no services.
 func removesAll(c *config.Live) bool { return c.Services != nil && len(c.Services) == 0 }
 
-// removal says how much a change of the configuration removes, where that is
-// more than a third of the services, or of the localities of services, and more
-// than one; "" otherwise. services and left are the names before and after.
-func removal(before, after *config.Live, services, left map[string]bool) string {
-	if n := missingOf(services, left); large(n, len(services)) {
-		return fmt.Sprintf("%d of %d services", n, len(services))
+// contentsOf is contentsOf with what the Kubernetes cluster lists.
+func (c *Configuration) contentsOf(of *config.Live) contents { return contentsOf(of, c.allNames(of)) }
+
+// removal says how much a change removes, where that has to be confirmed: by itself, or
+// together with what the changes before it removed. While a change is held, time alone does
+// not make it harmless. c.held.mu is held.
+func (c *Configuration) removal(next *config.Live, now time.Time) string {
+	have, left := c.contentsOf(c.settings.Current()), c.contentsOf(next)
+	if what := have.removedBy(&left); what != "" {
+		return what
 	}
-	localities, stay := localitiesOf(before), localitiesOf(after)
-	own := make(map[string]bool, len(after.Services))
-	for _, name := range ownNames(after) {
-		own[name] = true
-	}
-	for name := range localities {
-		if left[name] && !own[name] {
-			stay[name] = localities[name] // its endpoints come from elsewhere now
+	earlier := false
+	for _, x := range c.held.recent {
+		if c.held.waiting != nil || now.Sub(x.at) < removalMemory {
+			maps.Copy(have.services, x.services)
+			maps.Copy(have.places, x.places)
+			earlier = true
 		}
 	}
-	n, of := 0, 0
-	for name, list := range localities {
-		of += len(list)
-		n += missingOf(list, stay[name])
+	if !earlier {
+		return ""
 	}
-	if large(n, of) {
-		return fmt.Sprintf("%d of the %d localities of all services", n, of)
+	what := have.removedBy(&left)
+	if what != "" {
+		what += fmt.Sprintf(", with what was removed in the last %v minutes", removalMemory.Minutes())
 	}
-	return ""
+	return what
 }
 
-// Removes implements [admin.Configuration]: it says what [removal] says of the services of
+// Removes implements [admin.Configuration]: it says what [contents.removedBy] says of the services of
 // the API.
 func (c *Configuration) Removes(services []isobar.Service) string {
 	before := &config.Live{}
@@ -147,7 +177,8 @@ func (c *Configuration) Removes(services []isobar.Service) string {
 		}
 	}
 	after := &config.Live{Services: services}
-	return removal(before, after, names(before), names(after))
+	have, left := contentsOf(before, names(before)), contentsOf(after, names(after))
+	return have.removedBy(&left)
 }
 
 func large(n, of int) bool { return n > fewRemoved && 3*n > of }
@@ -159,18 +190,4 @@ func missingOf[K comparable](before, after map[K]bool) (n int) {
 		}
 	}
 	return n
-}
-
-// localitiesOf lists where the services that the file itself has are.
-func localitiesOf(c *config.Live) map[string]map[isobar.Locality]bool {
-	out := map[string]map[isobar.Locality]bool{}
-	for name := range names(c) {
-		out[name] = map[isobar.Locality]bool{}
-	}
-	for i := range c.Services {
-		for j := range c.Services[i].Localities {
-			out[c.Services[i].Name][c.Services[i].Localities[j].Locality] = true
-		}
-	}
-	return out
 }

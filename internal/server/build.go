@@ -217,7 +217,7 @@ func (s *Server) buildLoop() error {
 	}
 	s.loop, s.operations = loop, operators.Operations{Loop: loop, HDS: s.services.hds}
 	s.services.loop = loop
-	s.configuration.Serve(s.services, loop)
+	s.configuration.Serve(s.services, s.clients, loop)
 	return nil
 }
 

@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -23,6 +25,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // heldWorld is a server whose configuration file changes, while a client sends
@@ -37,7 +40,8 @@ type heldWorld struct {
 	stop func()
 }
 
-// write replaces the file; each service is in one locality, us/a.
+// write replaces the file; each service is in one locality, us/a. "x without endpoints"
+// is service x with none there.
 func (w *heldWorld) write(services ...string) {
 	w.t.Helper()
 	text := "xds: {listen: \"127.0.0.1:0\"}\nadmin: {listen: \"127.0.0.1:0\", writable: true}\nstop_spread: 0s\ntick: 1s\nreport_interval: 1s\nservices:"
@@ -45,7 +49,12 @@ func (w *heldWorld) write(services ...string) {
 		text += " []"
 	}
 	for _, name := range services {
-		text += fmt.Sprintf("\n- {name: %s, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}", name)
+		name, empty := strings.CutSuffix(name, " without endpoints")
+		endpoints := `"10.0.0.1:80"`
+		if empty {
+			endpoints = ""
+		}
+		text += fmt.Sprintf("\n- {name: %s, localities: [{locality: us/a, endpoints: [%s]}]}", name, endpoints)
 	}
 	if err := os.WriteFile(w.path+".new", []byte(text+"\n"), 0o600); err != nil {
 		w.t.Fatal(err)
@@ -148,13 +157,13 @@ func (w *heldWorld) loaded(service string) {
 // was down; what nobody sends to goes. An operator's confirmation removes it.
 func TestRemovedServicesAreHeldUnderLoad(t *testing.T) {
 	t.Parallel()
-	w := newHeldWorld(t, "a", "b", "c", "idle")
+	w := newHeldWorld(t, "a", "b", "c", "d", "e", "idle")
 	stop := w.report("a")
 	w.loaded("a")
-	w.write("b", "c", "idle", "new-a") // renamed
-	w.in("a", "b", "c", "idle", "new-a")
-	w.write("b", "c", "new-a")
-	w.in("a", "b", "c", "new-a")
+	w.write("b", "c", "d", "e", "idle", "new-a") // renamed
+	w.in("a", "b", "c", "d", "e", "idle", "new-a")
+	w.write("b", "c", "d", "e", "new-a")
+	w.in("a", "b", "c", "d", "e", "new-a")
 	held := w.status().Held
 	if held == nil || len(held.Services) != 1 || held.Services[0].Service != "a" || held.Services[0].Rate < 10 || held.Removes != "" {
 		t.Fatalf("held %+v", held)
@@ -174,9 +183,9 @@ func TestRemovedServicesAreHeldUnderLoad(t *testing.T) {
 
 	stop()
 	w.stop()
-	w.write("b", "c", "new-a")
+	w.write("b", "c", "d", "e", "new-a")
 	w.serve()
-	w.in("a", "b", "c", "new-a")
+	w.in("a", "b", "c", "d", "e", "new-a")
 	stop = w.report("a")
 	defer stop()
 	w.loaded("a")
@@ -190,7 +199,7 @@ func TestRemovedServicesAreHeldUnderLoad(t *testing.T) {
 	if left, err := w.Reload(held.Digest); err != nil || left != nil {
 		t.Fatalf("confirmed: %+v, %v", left, err)
 	}
-	w.in("b", "c", "new-a")
+	w.in("b", "c", "d", "e", "new-a")
 	if _, err := w.Reload(held.Digest); !errors.Is(err, isobar.ErrStale) {
 		t.Errorf("confirmed twice: %v", err)
 	}
@@ -252,6 +261,106 @@ func TestLargeRemovalsAreHeldAtStart(t *testing.T) {
 		t.Fatalf("confirmed: %+v, %v", left, err)
 	}
 	w.in("a", "b")
+}
+
+// TestEmptiedServicesAreHeld: a file that lists no endpoints of a service takes as much
+// away as one that does not list the service.
+func TestEmptiedServicesAreHeld(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d")
+	stop := w.report("a")
+	defer stop()
+	w.loaded("a")
+	w.write("a without endpoints", "b without endpoints", "c", "d")
+	testhelp.Eventually(t, "a held change", func() bool {
+		h := w.status().Held
+		return h != nil && h.Removes == "2 of the 4 localities of all services, or all endpoints there"
+	})
+	w.write("a without endpoints", "b", "c", "d", "e")
+	w.in("a", "b", "c", "d", "e")
+	held := w.status().Held
+	if held == nil || len(held.Services) != 1 || held.Services[0].Service != "a" {
+		t.Fatalf("held %+v", held)
+	}
+	if n := w.endpoints("a"); n != 1 {
+		t.Errorf("a has %d endpoints while clients send to it, want the 1 of before", n)
+	}
+	if _, err := w.Reload(held.Digest); err != nil {
+		t.Fatal(err)
+	}
+	testhelp.Eventually(t, "a without endpoints", func() bool { return w.endpoints("a") == 0 })
+}
+
+// endpoints counts those of a service in the plan.
+func (w *heldWorld) endpoints(service string) (n int) {
+	svc, ok := w.Plan().Service(service)
+	if !ok {
+		return 0
+	}
+	for i := range svc.Spec.Localities {
+		n += len(svc.Spec.Localities[i].Endpoints)
+	}
+	return n
+}
+
+// TestRemovalsInStepsAreHeld: steps that each remove little count together, and stay held
+// until an operator confirms them.
+func TestRemovalsInStepsAreHeld(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d", "e")
+	w.write("a", "b", "c", "d")
+	w.in("a", "b", "c", "d")
+	w.write("a", "b", "c")
+	testhelp.Eventually(t, "a held change", func() bool {
+		h := w.status().Held
+		return h != nil && h.Removes == "2 of 5 services, with what was removed in the last 5 minutes"
+	})
+	w.in("a", "b", "c", "d")
+	w.write("b", "c", "d", "e") // one comes back, another goes
+	testhelp.Eventually(t, "nothing held", func() bool { return w.status().Held == nil })
+	w.in("b", "c", "d", "e")
+	w.write("b", "c")
+	testhelp.Eventually(t, "a held change", func() bool { return w.status().Held != nil })
+	if left, err := w.Reload(w.status().Held.Digest); err != nil || left != nil {
+		t.Fatalf("confirmed: %+v, %v", left, err)
+	}
+	w.in("b", "c")
+	w.write("b") // what was confirmed counts no longer
+	w.in("b")
+}
+
+// TestServicesOfSilentClientsAreHeld: what clients send that report no load is not known,
+// so that a service to which they subscribe stays until they leave.
+func TestServicesOfSilentClientsAreHeld(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d")
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	conn, err := grpc.NewClient(w.XDSAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&discoveryv3.DiscoveryRequest{Node: nodeIn("silent", "us/a"), TypeUrl: resource.EndpointsURL, ResourceNames: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	testhelp.Eventually(t, "a silent client", func() bool {
+		return slices.ContainsFunc(w.status().Attention, func(a admin.Attention) bool { return a.Code == admin.ClientsSilent })
+	})
+	w.write("b", "c", "d", "e")
+	w.in("a", "b", "c", "d", "e")
+	if held := w.status().Held; held == nil || len(held.Services) != 1 || held.Services[0].Silent != 1 {
+		t.Errorf("held %+v", held)
+	}
+	if text := strings.Join(admin.AttentionTexts(w.status().Attention), "\n"); !strings.Contains(text, "1 client subscribes to it and reports no load") {
+		t.Errorf("attention:\n%s", text)
+	}
+	leave()
+	w.in("b", "c", "d", "e")
 }
 
 // TestLargeRemovalsOverTheAPIAreHeld: a set of services that lost more than a third of them
