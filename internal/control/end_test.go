@@ -160,7 +160,8 @@ func TestFollowersOfAKilledLeader(t *testing.T) {
 		{"whose lease was seen late", 16500 * time.Millisecond, never, 17500 * time.Millisecond, 17600 * time.Millisecond, true},
 		{"that is only slow", never, 300 * time.Millisecond, time.Second, 1100 * time.Millisecond, false},
 		{"that comes back late", never, 5 * time.Second, 5 * time.Second, 5100 * time.Millisecond, false},
-		{"that holds its lease", never, never, 17 * time.Second, 17100 * time.Millisecond, false},
+		{"whose last renewal was seen late", 18500 * time.Millisecond, never, 19500 * time.Millisecond, 19600 * time.Millisecond, true},
+		{"that holds its lease", never, never, 19 * time.Second, 19100 * time.Millisecond, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -187,6 +188,42 @@ func TestFollowersOfAKilledLeader(t *testing.T) {
 				}
 				if last := l.Current(); last.Drops() == c.leads || l.Undropped() != c.leads {
 					t.Errorf("version %d drops: %t, undropped: %t", last.Version, last.Drops(), l.Undropped())
+				}
+			})
+		})
+	}
+}
+
+// TestLeaderOfKilledFollowers asserts that a leader which ends a moment after its followers were killed
+// waits until they count as dead, and takes drops back; not for ones that answer, and not for longer.
+func TestLeaderOfKilledFollowers(t *testing.T) {
+	const never = time.Hour
+	for name, c := range map[string]struct {
+		answer, dead time.Duration // when the followers answer, and when they count as dead
+		took         time.Duration
+		last         bool
+	}{
+		"killed":               {answer: never, dead: 2400 * time.Millisecond, took: 2400 * time.Millisecond, last: true},
+		"alive":                {answer: 10 * time.Millisecond, dead: never, took: 500 * time.Millisecond},
+		"slow":                 {answer: 800 * time.Millisecond, dead: never, took: 800 * time.Millisecond},
+		"that leave no traces": {answer: never, dead: never, took: 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				p, saved := dropping()
+				g := &follower{leader: leader{epoch: 2, version: 1_000_000, unserved: gone()}, changed: make(chan struct{}, 1), role: control.Leads}
+				g.base = &plan.Opened{Plan: &plan.Plan{Version: 41}, Saved: saved}
+				l, stop := start(t, p, slowTicks, func(o *control.Options) { o.Group = g })
+				g.closes(true)
+				time.AfterFunc(c.answer, func() { g.closes(false) })
+				time.AfterFunc(c.dead, func() { g.becomes(control.Leads, 2) })
+				began := time.Now()
+				stop()
+				if took := time.Since(began); took < c.took || took > c.took+100*time.Millisecond {
+					t.Errorf("the end took %v, want %v", took, c.took)
+				}
+				if l.Current().Drops() == c.last || l.Undropped() != c.last {
+					t.Errorf("version %d drops: %t, undropped: %t", l.Current().Version, l.Current().Drops(), l.Undropped())
 				}
 			})
 		})

@@ -318,9 +318,13 @@ const (
 	// leads and has taken over.
 	claimMost = 3 * time.Second
 	// leaseMost is how long a replica that no other one outlives waits for leadership: for the
-	// longest lease, that of Kubernetes (15 s), to run out, and for the attempt to win it.
-	leaseMost = 17 * time.Second
-	partLook  = 10 * time.Millisecond
+	// longest lease, that of Kubernetes, to run out (15 s after another replica saw the last
+	// renewal, for which it looks every 2 s), and for the attempt to win it.
+	leaseMost = 19 * time.Second
+	// answerMost is how long a leader waits, as it ends, for replicas that do not answer: so long
+	// after its death a replica may look alive, and the drops can't be taken back while one does.
+	answerMost = 3 * time.Second
+	partLook   = 10 * time.Millisecond
 )
 
 // part has clients drop nothing more where no replica stays. The leader takes the drops
@@ -364,8 +368,10 @@ func (l *Loop) part() {
 // partPatience is how long a replica waits, as it ends, for others to end. decided says that it
 // led.
 func (l *Loop) partPatience(decided bool) time.Duration {
-	switch {
-	case !decided && l.group.Closing():
+	switch closing := l.group.Closing(); {
+	case closing && decided:
+		return answerMost
+	case closing:
 		return leaseMost
 	case decided:
 		return partMost

@@ -67,8 +67,9 @@ type Ending interface {
 	// Last reports whether this replica leads and ends, and no other one that lives stays:
 	// clients will have nobody.
 	Last() bool
-	// Closing reports whether this replica ends, follows or wins, and nobody that it hears
-	// stays: it may have to take drops back once the lease of a leader that was killed has run out.
+	// Closing reports whether this replica ends, and nobody that it hears stays: it may have to
+	// take drops back once the lease of a leader that was killed has run out, or once replicas that
+	// do not answer count as dead.
 	Closing() bool
 	// Unserved is closed when this replica, which ends, has no clients any more.
 	Unserved() <-chan struct{}

@@ -129,6 +129,11 @@ func (n *Node) win(now time.Duration) {
 	n.base = Plan{}
 	n.become(Gathering)
 	n.due = now + n.opts.Renew
+	n.askAll(now)
+}
+
+// askAll asks all other replicas what they know.
+func (n *Node) askAll(now time.Duration) {
 	for i := range n.peers {
 		p := &n.peers[i]
 		p.status.Asks = true // no answer yet
@@ -248,13 +253,15 @@ func (n *Node) StepDown(now time.Duration) bool {
 // Announce tells the others that this replica is about to leave, and keeps it from
 // campaigning for good. A leader goes on to lead until it leaves. If closes is set, the
 // replica leads once more where every other one leaves, too, and none leads: somebody has to
-// publish the group's last plan.
+// publish the group's last plan. The others are asked whether they are alive, then.
 func (n *Node) Announce(now time.Duration, closes bool) {
 	n.leaving, n.closes = true, closes
 	if closes {
 		n.due = min(n.due, now)
+		n.askAll(now)
+	} else {
+		n.tell(now)
 	}
-	n.tell(now)
 	n.Tick(now)
 }
 
@@ -276,37 +283,44 @@ func (n *Node) Parts(now time.Duration) bool {
 
 // Closing reports whether this replica, which leaves, may have to publish the group's last plan:
 // it reaches the engine, and as far as it can tell every other replica leaves, too, or is dead. One
-// that was killed looks alive for two heartbeats more; what is silent for longer than one does
-// not count here. Leadership is free once the lease of a leader that was killed has run out. One
-// that renews its lease is not dead, but cut off from here.
+// that was killed looks alive for two heartbeats more; what has not answered the announcement yet, or is
+// silent for longer than a heartbeat, does not count here. Leadership is free once the lease of a leader
+// that was killed has run out. One that renews its lease is not dead, but cut off from here.
 func (n *Node) Closing(now time.Duration) bool {
 	if !n.leaving || !n.closes || !n.engineAnswers(now) || n.ledFromAfar() {
 		return false
 	}
 	for i := range n.peers {
-		if p := &n.peers[i]; p.ever && now-p.heard <= n.opts.Heartbeat && !p.status.Leaves {
+		if p := &n.peers[i]; p.ever && !p.status.Asks && now-p.heard <= n.opts.Heartbeat && !p.status.Leaves {
 			return false
 		}
 	}
 	return true
 }
 
-// engineAnswers reports whether the engine has answered lately: a request that failed since, or that
-// was given up, is tried again.
+// engineAnswers reports whether the engine has answered lately: two requests may have failed since, or
+// were given up, and the next one may be under way. A pause of this process does not count.
 func (n *Node) engineAnswers(now time.Duration) bool {
-	return n.engine.answered.set && now-n.engine.answered.at <= 2*n.opts.Campaign+n.opts.EngineTimeout
+	answered := n.engine.answered
+	return answered.set && now-max(answered.at, n.awake) <= 2*n.opts.Campaign+2*n.opts.EngineTimeout+n.opts.Heartbeat
 }
 
 // ledFromAfar reports whether the engine names a leader which is not heard and lived after it was
 // heard last: it won since, or has kept its lease for longer than it would have without renewals.
+// Leases begin anew where the engine was down.
 func (n *Node) ledFromAfar() bool {
 	p := n.peer(n.engine.standing.Holder.Name)
 	if p == nil || !p.ever {
 		return false
 	}
-	heard := max(p.heard, n.awake)
-	won := n.engine.elected.set && n.engine.elected.at-heard > n.opts.fresh()
-	return won || n.engine.sent-heard > longestLease+2*n.opts.Campaign
+	since := max(p.heard, n.awake)
+	if n.engine.elected.set && n.engine.elected.at-since > n.opts.fresh() {
+		return true
+	}
+	if n.engine.failed.set {
+		since = max(since, n.engine.failed.at)
+	}
+	return n.engine.sent-since > longestLease+2*n.opts.Campaign
 }
 
 // longestLease is after what time the lease of a dead leader has run out, with any engine: from when

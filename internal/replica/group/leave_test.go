@@ -1,7 +1,6 @@
 package group_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -181,6 +180,9 @@ func TestClosing(t *testing.T) {
 				t.Error("a replica that stays closes nothing")
 			}
 			s.node.Announce(s.now, c.closes)
+			for _, from := range []string{"b", "c"} { // they answer
+				s.hears(from, group.Message{Status: &group.Status{Engine: true, Reaches: 3, Leaves: c.leaves}})
+			}
 			s.now += c.silent
 			if got := s.node.Closing(s.now); got != c.want {
 				t.Errorf("closing: %t, want %t", got, c.want)
@@ -193,10 +195,38 @@ func TestClosing(t *testing.T) {
 	}
 }
 
-// TestClosingThoughTheEngineFailsOnce asserts that a replica which may have to publish the group's last
-// plan goes on waiting for that after a request to the engine that failed or was given up, and not once
-// the engine has answered nothing for longer.
-func TestClosingThoughTheEngineFailsOnce(t *testing.T) {
+// TestClosingUntilOthersAnswer asserts that a replica which ends, a leader or not, counts on no other
+// one that has not answered since: it may have died a moment before.
+func TestClosingUntilOthersAnswer(t *testing.T) {
+	for _, leads := range []bool{true, false} {
+		s := newScript(t, group.Saved{})
+		if s.lead(); !leads {
+			s.node.StepDown(s.now)
+			s.answer(s.request(group.OpRelease), group.Standing{Claim: claimOf("b", 3)})
+		}
+		s.acts = nil
+		s.node.Announce(s.now, true)
+		s.take()
+		for _, to := range []string{"b", "c"} {
+			if got := s.sent(to); len(got) == 0 || got[0].Status == nil || !got[0].Status.Asks || !got[0].Status.Leaves {
+				t.Errorf("leads: %t; %s is told %+v", leads, to, got)
+			}
+		}
+		s.now += 100 * time.Millisecond
+		if !s.node.Closing(s.now) {
+			t.Errorf("leads: %t; it counts on replicas that have not answered", leads)
+		}
+		s.hears("b", group.Message{Status: &group.Status{Engine: true, Reaches: 3}})
+		if s.node.Closing(s.now) {
+			t.Errorf("leads: %t; b has answered, and stays", leads)
+		}
+	}
+}
+
+// TestClosingThoughTheEngineFails asserts that a replica which may have to publish the group's last
+// plan goes on waiting for that after two requests to the engine that failed or were given up, and not
+// once the engine has answered nothing for longer.
+func TestClosingThoughTheEngineFails(t *testing.T) {
 	before := claimOf("b", 3)
 	for _, late := range []bool{true, false} {
 		s := newScript(t, group.Saved{})
@@ -205,24 +235,86 @@ func TestClosingThoughTheEngineFailsOnce(t *testing.T) {
 		s.hears("b", group.Message{Status: &group.Status{Engine: true, Reaches: 2}})
 		s.node.Announce(s.now, true)
 		s.answer(s.request(group.OpRead), group.Standing{Holder: before.Leader, Claim: before})
-		s.wait(4 * time.Second)
-		r := s.request(group.OpAcquire)
-		if late {
-			s.wait(3 * time.Second)
-		} else {
-			s.fail(r)
+		s.pass(2 * time.Second)
+		for range 2 {
+			r := s.pending()
+			s.pass(2900 * time.Millisecond)
+			if late {
+				s.wait(100 * time.Millisecond)
+			} else {
+				s.fail(r)
+			}
+			s.wait(500 * time.Millisecond)
 		}
+		s.pass(1500 * time.Millisecond)
 		if !s.node.Closing(s.now) {
-			t.Errorf("given up: %t; it waits no more after one request that failed", late)
+			t.Errorf("given up: %t; it waits no more after two requests that failed", late)
 		}
-		s.wait(4 * time.Second)
+		s.pass(3 * time.Second)
 		if s.node.Closing(s.now) {
 			t.Errorf("given up: %t; it waits though the engine is gone", late)
 		}
-		s.answer(s.request(group.OpAcquire), group.Standing{Holder: before.Leader, Claim: before})
+		s.wait(500 * time.Millisecond)
+		s.answer(s.pending(), group.Standing{Holder: before.Leader, Claim: before})
 		if !s.node.Closing(s.now) {
 			t.Errorf("given up: %t; it does not wait though the engine is back", late)
 		}
+	}
+}
+
+// TestClosingAfterAPause asserts that a replica which was paused as it ends, and could not hear the engine,
+// takes neither it nor the leader's lease for gone.
+func TestClosingAfterAPause(t *testing.T) {
+	before := claimOf("b", 3)
+	s := newScript(t, group.Saved{})
+	s.wait(0)
+	s.answer(s.request(group.OpAcquire), group.Standing{Holder: before.Leader, Claim: before})
+	s.hears("b", group.Message{Status: &group.Status{Engine: true, Reaches: 2}})
+	s.node.Announce(s.now, true)
+	s.answer(s.request(group.OpRead), group.Standing{Holder: before.Leader, Claim: before})
+	s.wait(time.Minute)
+	if !s.node.Closing(s.now) {
+		t.Error("it waits no more after a pause")
+	}
+	s.answer(s.request(group.OpAcquire), group.Standing{Holder: before.Leader, Claim: before})
+	if !s.node.Closing(s.now) {
+		t.Error("after a pause it takes the last leader for alive")
+	}
+}
+
+// TestClosingAfterAnOutageOfTheEngine asserts that a replica which ends does not take a dead leader for
+// alive that the engine names after an outage: leases do not run out while the engine is down.
+func TestClosingAfterAnOutageOfTheEngine(t *testing.T) {
+	before := claimOf("b", 3)
+	s := newScript(t, group.Saved{})
+	answer := func(until time.Duration, standing *group.Standing) { // nil = the engine is down
+		for ; s.now < until; s.wait(500 * time.Millisecond) {
+			for _, a := range s.acts {
+				switch {
+				case a.Request == nil:
+				case standing == nil:
+					s.fail(*a.Request)
+				default:
+					s.node.Answered(s.now, a.Request.ID, group.Answer{Standing: *standing})
+				}
+			}
+			s.acts = nil
+			s.take()
+		}
+	}
+	led := group.Standing{Holder: before.Leader, Claim: before}
+	s.wait(0)
+	answer(500*time.Millisecond, &led)
+	s.hears("b", group.Message{Status: &group.Status{Engine: true, Reaches: 3}})
+	s.node.Announce(s.now, true)
+	answer(40*time.Second, nil)
+	answer(55*time.Second, &led)
+	if !s.node.Closing(s.now) {
+		t.Error("it takes a leader for alive that was killed before the engine was down")
+	}
+	answer(62*time.Second, &led)
+	if s.node.Closing(s.now) {
+		t.Error("it waits for a leader that renews its lease")
 	}
 }
 
@@ -259,10 +351,7 @@ func TestClosingCutOffFromTheLeader(t *testing.T) {
 				if s.now-heard >= step.silent {
 					holder = step.holder
 				}
-				i := slices.IndexFunc(s.acts, func(a group.Action) bool { return a.Request != nil })
-				r := *s.acts[i].Request
-				s.acts = nil
-				s.answer(r, group.Standing{Holder: holder, Claim: b})
+				s.answer(s.pending(), group.Standing{Holder: holder, Claim: b})
 			}
 			if got := s.node.Closing(s.now); got != step.want {
 				t.Errorf("closing: %t, want %t", got, step.want)

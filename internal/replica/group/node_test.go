@@ -37,8 +37,25 @@ func (s *script) wait(d time.Duration) {
 	s.take()
 }
 
+// pass waits for some time, in which the process runs.
+func (s *script) pass(d time.Duration) {
+	for ; d > 0; d -= 100 * time.Millisecond {
+		s.wait(100 * time.Millisecond)
+	}
+}
+
 // request takes the request that is under way, which has to be of the kind.
 func (s *script) request(op group.Op) group.Request {
+	s.t.Helper()
+	r := s.pending()
+	if r.Op != op {
+		s.t.Fatalf("the node asks for %+v, want %s", r, op)
+	}
+	return r
+}
+
+// pending takes the request that is under way, whatever it is.
+func (s *script) pending() group.Request {
 	s.t.Helper()
 	s.take()
 	var r *group.Request
@@ -48,8 +65,8 @@ func (s *script) request(op group.Op) group.Request {
 		}
 	}
 	s.acts = nil
-	if r == nil || r.Op != op {
-		s.t.Fatalf("the node asks for %+v, want %s", r, op)
+	if r == nil {
+		s.t.Fatal("the node asks for nothing")
 	}
 	return *r
 }
