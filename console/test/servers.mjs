@@ -2,6 +2,7 @@
 // certificates, a token, a proxy, a restart.
 import assert from 'node:assert/strict';
 import { createServer, request } from 'node:http';
+import { earlier } from './steps.mjs';
 
 /** The screen of the replicas, before and after one is lost. */
 export async function replicas(browser, addresses, order) {
@@ -105,12 +106,7 @@ export async function persist(browser, addresses, order) {
   await page.getByText('The server refused this token.').waitFor();
   await login('#/time?service=orders&span=hour', addresses.token);
   await page.locator('.moves').first().waitFor();
-  const earlier = page.waitForResponse((r) => /\/history\/moment\?.*at=/.test(r.url()));
-  await page.getByRole('button', { name: 'Earlier change' }).click();
-  await (await earlier).finished();
-  // Until then the page shows the moment before.
-  const chosen = await page.locator('#moment time').innerText();
-  await page.locator('.answer', { hasText: chosen }).first().waitFor();
+  await earlier(page);
   const seen = async () => ({ change: await page.locator('.answer').first().innerText(), shares: (await page.locator('.then').innerText()).replace(/ now [<\d.]+ ?[\d.]*%/g, '') });
   const before = await seen();
   const url = new URL(page.url());

@@ -106,6 +106,8 @@ test('a drain is asked about by its names', () => {
   expect(asked({ drain: 'us-east/b, eu-west', service: ' ' })).toEqual(['May us-east/b and eu-west be drained, for all services?', '']);
   expect(asked({ drain: 'us-east/b', service: 'checkout' })).toEqual(['May us-east/b of checkout be drained?', '']);
   expect(asked({ drain: 'us-east/b', lose: 'eu-west' })).toEqual(['Would the fleet carry it?', '']);
+  expect(asked({ lose: 'us-east/b, eu-west' })).toEqual(['Would the fleet carry the loss of us-east/b and eu-west?', '']);
+  expect(asked({ lose: 'us-east/b', demand: '120' })).toEqual(['Would the fleet carry it?', '']);
   expect(asked({ drain: 'us-east/b', demand: '120' })).toEqual(['Would the fleet carry it?', '']);
   expect(body(supposed({ drain: 'us-east/b' }))).toEqual({ lose: [], drain: [{ service: '', locality: 'us-east/b' }], demand: [], capacity: [] });
 });

@@ -9,6 +9,8 @@ function drainsOnly(s: Supposed): boolean {
 
 /** The question that is asked. */
 export function questionOf(s: Supposed): string {
+  const lost = names(s.lose);
+  if (lost.length > 0 && s.drain.trim() === '' && !changes(s.demand) && !changes(s.capacity)) return `Would the fleet carry the loss of ${list(lost)}?`;
   if (!drainsOnly(s)) return 'Would the fleet carry it?';
   const [places, service] = [list(names(s.drain)), s.service.trim()];
   return service ? `May ${places} of ${service} be drained?` : `May ${places} be drained, for all services?`;
