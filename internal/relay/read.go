@@ -164,13 +164,13 @@ func (q *remote) keepConnected(c *readChecked, now time.Time) {
 	}
 	switch {
 	case c.Part == 0:
-		q.connected = list
+		q.connected, q.connectedAt = list, now
 	case c.Part != q.part+1 || len(q.connecting)+len(list) > maxVotes:
 		q.part, q.connecting = -1, nil // no part follows that
 	default:
 		q.part, q.connecting = c.Part, append(q.connecting, list...)
 		if c.Last {
-			q.connected, q.connecting = q.connecting, nil
+			q.connected, q.connectedAt, q.connecting = q.connecting, now, nil
 		}
 	}
 }

@@ -43,8 +43,8 @@ const (
 	// ReplicaGone is after what time without a word the streams of a replica count as
 	// closed. Clients that come to another replica take their place before.
 	ReplicaGone = 3 * time.Minute
-	// CheckersHeld is for how long the checkers of a replica that is not heard count as
-	// connected: Envoy waits up to 30 s before it connects again.
+	// CheckersHeld is for how long the checkers of a replica count as connected after it last told
+	// which ones are: Envoy waits up to 30 s before it connects again.
 	CheckersHeld = 45 * time.Second
 )
 
@@ -91,6 +91,7 @@ type remote struct {
 	votes       []health.Report
 	ended       []health.Ended
 	connected   []health.Checker
+	connectedAt time.Time        // when that list came
 	connecting  []health.Checker // of a list that is not whole, and
 	part        int              // the number of its last part
 }
@@ -253,7 +254,7 @@ func (r *Relay) Connected(now time.Time) []health.Checker {
 	}
 	for _, name := range r.names() {
 		q := r.replicas[name]
-		if now.Sub(q.heard) > CheckersHeld {
+		if now.Sub(q.connectedAt) > CheckersHeld {
 			continue
 		}
 		for _, c := range q.connected {

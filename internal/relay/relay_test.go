@@ -499,6 +499,22 @@ func TestStreamsOfAReplicaThatIsGone(t *testing.T) {
 	}
 }
 
+// TestCheckersOfUnreadableMessages asserts that the checkers of a replica whose states of checkers can't
+// be read, or whose lists lack a part, don't count as connected for ever, though it goes on sending.
+func TestCheckersOfUnreadableMessages(t *testing.T) {
+	for name, data := range map[string]string{"torn": "{", "of which a part is missing": `{"part": 2, "last": true}`} {
+		leader, follower := newEnd(true, &here{}), newEnd(false, told())
+		pass(t, follower, leader, 1, other, clock)
+		for second := range 60 {
+			now := clock.Add(time.Duration(second) * time.Second)
+			_ = leader.Receive("b", 1, &peerv1.Observations{Health: []byte(data)}, now)
+			if got := len(leader.Connected(now)); (got == 1) != (now.Sub(clock) <= relay.CheckersHeld) {
+				t.Fatalf("a list %s: after %d s %d checkers count as connected", name, second, got)
+			}
+		}
+	}
+}
+
 // TestNewLeaderStartsWarm asserts that a new leader gets what the clients of followers, and
 // its own, reported at the last six calls, each report once and with its age.
 func TestNewLeaderStartsWarm(t *testing.T) {
