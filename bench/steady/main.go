@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&o.warmup, "warmup", time.Minute, "time for the fleet to connect and settle")
 	flags.DurationVar(&o.duration, "duration", 10*time.Minute, "time that is measured")
 	flags.StringVar(&o.profiles, "profiles", "", "write profiles of the server to this directory: CPU over 30 s, and heap")
-	flags.IntVar(&o.replicas, "replicas", 1, "replicas of a group on this machine; what is measured is the leader")
+	flags.IntVar(&o.replicas, "replicas", 1, "replicas of a group on this machine; the leader is measured")
 	flags.StringVar(&o.at, "at", atAll, "replicas that clients and checkers connect to: all, or the leader alone")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -23,7 +23,7 @@ const (
 	flat = 0.06
 )
 
-var errMissed = errors.New("not what is wanted")
+var errMissed = errors.New("a result is not as required")
 
 // report prints what was measured, as a benchmark and in words, and holds it
 // against what is wanted.
@@ -92,7 +92,7 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 	return errors.Join(
 		missed(used > wantCores, "%.2f cores, want at most %.1f", used, wantCores),
 		missed(m.most > wantRSS, "%d MiB, want at most %d", m.most>>20, wantRSS>>20),
-		missed(live == 0 && seconds >= 300, "the server told of no garbage collections in a third of the time"),
+		missed(live == 0 && seconds >= 300, "the server reported no garbage collections in a third of the time"),
 		missed(float64(lastLive-live) > flat*float64(live) && seconds >= 300, "the heap grows by %.0f MiB/h", growth/(1<<20)),
 		missed(back.P99MS > wantFirstEDS, "clients that come back at once wait %.0f ms, want p99 at most %.0f", back.P99MS, wantFirstEDS),
 		missed(!clients.OK(), "not all clients were served, or some refused something"),

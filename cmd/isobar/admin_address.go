@@ -45,8 +45,8 @@ func (f *remoteFlags) registerServer(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.admin, "admin", address, "address of the admin interface, also from $"+adminEnv)
 	fs := cmd.Flags()
 	fs.StringVar(&f.token, "token-file", os.Getenv(tokenEnv), "file with the bearer token to show, also from $"+tokenEnv)
-	fs.StringVar(&f.tls.CA, "ca", os.Getenv(caEnv), "certificates (PEM) that the server's must be signed by, for https, also from $"+caEnv)
-	fs.StringVar(&f.tls.Cert, "cert", os.Getenv(certEnv), "certificate (PEM) to show to the server; also from $"+certEnv)
+	fs.StringVar(&f.tls.CA, "ca", os.Getenv(caEnv), "authorities (PEM) that sign the server's certificate, for https; also from $"+caEnv)
+	fs.StringVar(&f.tls.Cert, "cert", os.Getenv(certEnv), "client certificate (PEM); also from $"+certEnv)
 	fs.StringVar(&f.tls.Key, "key", os.Getenv(keyEnv), "the key of --cert (PEM); also from $"+keyEnv)
 }
 

@@ -32,20 +32,20 @@ func benchCommand() *cobra.Command {
 	var flags benchFlags
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Load a running server with synthetic clients, and measure what they see",
-		Long: `Connect synthetic xDS clients to a running server, and measure what they see: how
-soon assignments come, how far apart the first and the last client get a change,
-and with --reconnect how soon all are served again after every connection was
-lost at once. The exit status is 0 only if every client got all its assignments.
+		Short: "Load a running server with synthetic clients, and measure at the clients",
+		Long: `Connect synthetic xDS clients to a running server, and measure at the clients: the time
+to the first assignment, the time between the first and the last client that gets a
+change, and, with --reconnect, the time to the first assignment after all connections
+were lost at once. The exit status is 0 only if every client got all its assignments.
 
 Each client subscribes to some services on an aggregated stream (ADS), or with
---streams on a stream for each, and has a load reporting stream (LRS) on which it
-reports as often as the server asks. Its reports are empty unless --rate is given.
+--streams on one stream for each service. It also has a load report stream (LRS), and
+reports as often as the server requests. Its reports are empty unless --rate is given.
 
-The clients are real load: they take connections, streams and memory of the
-server, and show up in its metrics. A server that is not on this machine gets
-them only with --yes. --rate claims requests that nobody sent: the server moves
-weights by them. Do not use it against a server with clients of its own.`,
+The clients are real load: they use connections, streams and memory of the
+server, and count in its metrics. For a server on another machine, the command
+needs --yes. --rate reports requests that no client sent, and the server moves weights
+because of them. Do not use --rate with a server that has other clients.`,
 		Example: "  isobar bench --clients 5000 --duration 1m --reconnect\n" +
 			"  isobar bench --server isobar.example:18000 --ca ca.pem --yes --clients 200 -o json",
 		Args: cobra.NoArgs,
@@ -56,21 +56,21 @@ weights by them. Do not use it against a server with clients of its own.`,
 	o, f := &flags.options, cmd.Flags()
 	f.StringVar(&o.Target, "server", "127.0.0.1:18000", "the server's xDS address, HOST:PORT")
 	f.IntVar(&o.Clients, "clients", 100, "clients, each with a stream for discovery and one for load reports")
-	f.IntVar(&o.Connections, "connections", 0, "TCP connections that the clients share (default: one for 50 clients)")
-	f.IntVar(&o.Addresses, "addresses", 0, "addresses of 127.0.0.0/8 that the connections come from, to a server on this machine (Linux): limits count by address")
+	f.IntVar(&o.Connections, "connections", 0, "TCP connections for all clients (default: one for 50 clients)")
+	f.IntVar(&o.Addresses, "addresses", 0, "number of addresses of 127.0.0.0/8 for connections to a server on this machine (Linux), because limits count by address")
 	f.StringSliceVar(&flags.localities, "localities", nil, "where the clients are: region/zone,... (default: where services have endpoints)")
-	f.StringSliceVar(&o.Services, "services", nil, "services to subscribe to (default: all that the server lists)")
+	f.StringSliceVar(&o.Services, "services", nil, "services to subscribe to (default: all services of the server)")
 	f.IntVar(&o.Subscribe, "subscribe", loadgen.DefaultSubscribe, "services of each client")
 	f.StringVar((*string)(&o.Streams), "streams", string(loadgen.SharedADS),
 		"discovery streams of a client: shared (one for all services), ads (one for each service, as grpc-java, gRPC C++ and Python)"+
 			" or eds (one for each service, as Envoys outside ADS)")
-	f.Float64Var(&o.Rate, "rate", 0, "requests/s that each client claims to send, over all its services; moves weights")
+	f.Float64Var(&o.Rate, "rate", 0, "requests/s that each client reports, over all its services; moves weights")
 	f.DurationVar(&o.Ramp, "ramp", 5*time.Second, "time over which the clients connect")
-	f.DurationVar(&o.Duration, "duration", 30*time.Second, "how long they stay, from when the first one connects")
-	f.BoolVar(&o.Reconnect, "reconnect", false, "then drop all connections, and let all clients come back at once")
+	f.DurationVar(&o.Duration, "duration", 30*time.Second, "duration of the run, from the connection of the first client")
+	f.BoolVar(&o.Reconnect, "reconnect", false, "then close all connections, and let all clients reconnect at once")
 	f.DurationVar(&o.Patience, "patience", loadgen.DefaultPatience, "how long to wait for the last client's first assignment")
 	f.BoolVar(&flags.yes, "yes", false, "load a server that is not on this machine")
-	f.StringVar(&flags.tls.CA, "ca", "", "certificates (PEM) that the server's must be signed by; with it the connections use TLS")
+	f.StringVar(&flags.tls.CA, "ca", "", "authorities (PEM) that sign the server's certificate; with it the connections use TLS")
 	f.StringVar(&flags.tls.Cert, "cert", "", "certificate (PEM) that the clients show to the server")
 	f.StringVar(&flags.tls.Key, "key", "", "the key of --cert (PEM)")
 	f.BoolVar(&flags.insecure, "insecure", false, "connect without TLS to a server that is not on this machine")

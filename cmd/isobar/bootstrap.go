@@ -40,8 +40,8 @@ func bootstrapCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Print a bootstrap file for a client",
-		Long: `Print the file that tells a client where its management server is and who and
-where the client is. The locality decides which weights it gets.`,
+		Long: `Print a bootstrap file for a client, with the address of the management server, the client's
+name and its locality. The locality determines the weights that the client gets.`,
 	}
 	cmd.AddCommand(bootstrapGRPCCommand(), bootstrapEnvoyCommand())
 	return cmd
@@ -55,20 +55,20 @@ func bootstrapGRPCCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grpc",
 		Short: "Print a bootstrap file for gRPC clients (JSON)",
-		Long: `Print a bootstrap file for gRPC clients. Point the environment variable
-GRPC_XDS_BOOTSTRAP to it and dial xds:///SERVICE.
+		Long: `Print a bootstrap file for gRPC clients. Set the environment variable
+GRPC_XDS_BOOTSTRAP to its path, and dial xds:///SERVICE.
 
-With --beside it is what to add to the bootstrap file of clients that have
-another control plane: an authority, of which routes of that control plane name
-clusters as xdstp://isobar/envoy.config.cluster.v3.Cluster/SERVICE.
+With --beside, the command prints an addition to the bootstrap file of clients
+that have another control plane: an authority. Routes of that control plane then name
+Isobar's clusters as xdstp://isobar/envoy.config.cluster.v3.Cluster/SERVICE.
 
-Where the server speaks TLS, clients differ in what they take: --language says
-what the client is written in.
+If the server uses TLS, each language needs other settings: name the language
+of the client with --language.
 
-With --server-listeners it is also for gRPC servers that take their listeners
-from xDS: xds.NewGRPCServer in Go, XdsServerBuilder in Java and C++. Isobar gives
-each a listener that accepts every call. It has no RBAC, no rate limits and no
-fault injection: what authorizes and limits calls stays in the program.`,
+With --server-listeners, the file is also for gRPC servers that take their listeners
+from xDS: xds.NewGRPCServer in Go, XdsServerBuilder in Java and C++. Isobar sends each
+server a listener that accepts every call. The listener has no RBAC, no rate limits
+and no fault injection: the program itself must authorize and limit calls.`,
 		Example: "  isobar bootstrap grpc --cluster shop --locality us-east/b > bootstrap.json\n" +
 			"  isobar bootstrap grpc --beside --locality us-east/b",
 		Args: cobra.NoArgs,
@@ -110,10 +110,10 @@ func (f *bootstrapFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.cluster, "cluster", "client", "name of the client service")
 	cmd.Flags().StringVar(&f.locality, "locality", "", "where the client runs: region/zone or region/zone/sub_zone")
 	cmd.Flags().StringVar(&f.nodeName, "node-name", "",
-		"in place of --locality: the Kubernetes Node that the client runs on, where the server has discovery.kubernetes")
+		"instead of --locality: the Kubernetes Node of the client, if the server has discovery.kubernetes")
 	cmd.MarkFlagsMutuallyExclusive("node-name", "locality")
 	f.tls.register(cmd)
-	cmd.Flags().BoolVar(&f.fromEnv, "from-env", false, "take what flags leave out from environment variables: "+strings.Join(variableNames(), ", "))
+	cmd.Flags().BoolVar(&f.fromEnv, "from-env", false, "take settings without a flag from environment variables: "+strings.Join(variableNames(), ", "))
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f.fromEnv {
 			return f.readEnvironment(cmd.Flags(), os.LookupEnv)

@@ -14,7 +14,7 @@ type besideFlags struct {
 }
 
 func (f *besideFlags) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.beside, "beside", false, "print what to add to the bootstrap file of clients that have another control plane")
+	cmd.Flags().BoolVar(&f.beside, "beside", false, "print an addition to the bootstrap file of clients that have another control plane")
 }
 
 // authorityForm is what can stand in xdstp names and as a key of a file.

@@ -45,21 +45,21 @@ func bootstrapEnvoyCommand() *cobra.Command {
 		Use:   "envoy",
 		Short: "Print a bootstrap file for Envoy (YAML)",
 		Long: `Print a bootstrap file for Envoy: clusters and endpoints over ADS, load reports
-over LRS. Listeners stay yours: add them under static_resources. With --service
-the clusters are in the file and only their endpoints come from the server. With
---listener the file has a listener for a first try.
+over LRS. Add your own listeners under static_resources. With --service, the
+clusters are in the file, and only their endpoints come from the server. With
+--listener, the file has a listener for a first test.
 
-An Envoy that starts while the server is away waits for it before it accepts
-connections. With --initial-fetch-timeout 15s, which is Envoy's own default, it
-accepts connections after 15 seconds without endpoints, and answers 503.
+An Envoy that starts while the server is down accepts no connections until the
+server is back. With --initial-fetch-timeout 15s, which is Envoy's own default,
+it accepts connections after 15 seconds, has no endpoints, and answers 503.
 
-Envoy expands no variables in the file. Where several Envoys share a file, start
-each with --service-node NAME, which overrides the node id of the file.
+Envoy expands no variables in the file. If several Envoys share a file, start
+each with --service-node NAME, which overrides the node id in the file.
 
-With --beside it is what to add to the bootstrap file of Envoys that have another
-control plane: where Isobar is, and that load reports go there. That control
-plane then gives clusters an eds_config that names the cluster "isobar". With
---without-node the node is left out, for Envoys whose agent writes it, as Istio's
+With --beside, the command prints an addition to the bootstrap file of Envoys that have
+another control plane: the cluster "isobar", and load reports to it. That control
+plane then gives its clusters an eds_config that names the cluster "isobar". With
+--without-node, the addition has no node, for Envoys whose agent writes it, as Istio's
 does.`,
 		Example: "  isobar bootstrap envoy --cluster shop --locality us-east/b > envoy.yaml\n" +
 			"  isobar bootstrap envoy --locality us-east/b --listener 10000 > envoy.yaml\n" +
@@ -93,7 +93,7 @@ does.`,
 	flags.register(cmd)
 	besides.register(cmd)
 	envoy.register(cmd)
-	cmd.Flags().BoolVar(&flags.withoutNode, "without-node", false, "with --beside: leave out the node, which something else writes")
+	cmd.Flags().BoolVar(&flags.withoutNode, "without-node", false, "with --beside: omit the node, for Envoys whose agent writes it")
 	cmd.MarkFlagsMutuallyExclusive("without-node", "locality")
 	cmd.MarkFlagsMutuallyExclusive("without-node", "node-id")
 	cmd.MarkFlagsMutuallyExclusive("without-node", "cluster")
@@ -104,11 +104,11 @@ does.`,
 
 func (f *envoyFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.services, "service", nil, "a service whose cluster is in the file; may be repeated; without it all clusters come over CDS")
+	fs.StringArrayVar(&f.services, "service", nil, "a service whose cluster is in the file; repeatable; without it all clusters come over CDS")
 	fs.BoolVar(&f.checks, "checks", false, "let the Envoys probe endpoints for Isobar, too (hds_config)")
-	fs.StringVar(&f.listener, "listener", "", "[HOST:]PORT of a listener for a first try, which routes by the Host header; HOST is 127.0.0.1 if left out")
+	fs.StringVar(&f.listener, "listener", "", "[HOST:]PORT of a listener for a first test, which routes by the Host header; the default HOST is 127.0.0.1")
 	fs.DurationVar(&f.fetchTimeout, "initial-fetch-timeout", 0,
-		"how long a starting Envoy waits for the server before it goes on without clusters and endpoints; 0 waits until they come")
+		"how long a starting Envoy waits for the server before it continues without clusters and endpoints; 0 = until they come")
 }
 
 // check returns what the templates are given, or what is wrong with the flags.

@@ -21,8 +21,8 @@ const (
 type grpcLanguage struct{ name string }
 
 func (l *grpcLanguage) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&l.name, "language", languageAny, "what the client is written in: go, cpp, python, java or node; "+
-		"java and node take other settings where the server speaks TLS")
+	cmd.Flags().StringVar(&l.name, "language", languageAny, "language of the client: go, cpp, python, java or node; "+
+		"java and node need other settings if the server uses TLS")
 }
 
 // credentials returns the channel credentials that clients of the language take,
@@ -36,7 +36,7 @@ func (l *grpcLanguage) credentials(tls *bootstrapTLS) (creds grpcCreds, warning 
 		return creds, warning, nil
 	case languageNode:
 		if tls.TLS {
-			return grpcCreds{}, "", usagef("--language node: grpc-js can't speak TLS with its server: run a proxy beside it that does, " +
+			return grpcCreds{}, "", usagef("--language node: grpc-js can't use TLS to its server: run a TLS proxy beside it, " +
 				"and give its address as --server, without --tls, --ca, --cert and --key; docs/how-to/grpc.md has one")
 		}
 		return tls.grpc(), "", nil

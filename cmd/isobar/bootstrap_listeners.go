@@ -17,10 +17,10 @@ type listenerFlags struct {
 
 func (f *listenerFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.BoolVar(&f.listeners, "server-listeners", false, "for gRPC servers, too, that take their listeners from xDS; the flags below imply it")
-	fs.StringVar(&f.cert, "listener-cert", "", "the gRPC server's file with the certificate (PEM) that it shows its clients")
+	fs.BoolVar(&f.listeners, "server-listeners", false, "also for gRPC servers that take their listeners from xDS; the flags below imply it")
+	fs.StringVar(&f.cert, "listener-cert", "", "the gRPC server's file with its own certificate (PEM)")
 	fs.StringVar(&f.key, "listener-key", "", "the gRPC server's file with the key of --listener-cert (PEM)")
-	fs.StringVar(&f.clientCA, "listener-client-ca", "", "the gRPC server's file with the certificates (PEM) that those of its clients must be signed by")
+	fs.StringVar(&f.clientCA, "listener-client-ca", "", "the gRPC server's file with the authorities (PEM) that sign its clients' certificates")
 }
 
 // grpcListeners is what a gRPC server finds its listeners by (gRFC A36), and the

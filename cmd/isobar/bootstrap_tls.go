@@ -13,8 +13,8 @@ type bootstrapTLS struct {
 
 func (f *bootstrapTLS) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.BoolVar(&f.TLS, "tls", false, "speak TLS with the server; the flags below imply it")
-	fs.StringVar(&f.CA, "ca", "", "the client's file with the certificates (PEM) that the server's must be signed by")
+	fs.BoolVar(&f.TLS, "tls", false, "use TLS to the server; the flags below imply it")
+	fs.StringVar(&f.CA, "ca", "", "the client's file with the authorities (PEM) that sign the server's certificate")
 	fs.StringVar(&f.Cert, "cert", "", "the client's file with the certificate (PEM) that it shows")
 	fs.StringVar(&f.Key, "key", "", "the client's file with the key of --cert (PEM)")
 }
@@ -48,7 +48,7 @@ func (f *bootstrapTLS) grpc() grpcCreds {
 // checkEnvoy refuses what Envoy would take for no check at all.
 func (f *bootstrapTLS) checkEnvoy() error {
 	if f.TLS && f.CA == "" {
-		return usagef("--ca: Envoy trusts everybody without it; name the file with the authority, for example /etc/ssl/certs/ca-certificates.crt")
+		return usagef("--ca: without it, Envoy trusts every server; name the file with the authority, for example /etc/ssl/certs/ca-certificates.crt")
 	}
 	return nil
 }

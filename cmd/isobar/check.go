@@ -24,7 +24,7 @@ func checkCommand() *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Check a configuration file: every error with its place and what to write instead",
 		Long: `Check a configuration file. The command prints all errors and warnings, each as
-file:line:column: what is wrong; what to write instead. The exit status is 0 if
+file:line:column: the error; how to fix it. The exit status is 0 if
 a server would accept the file, even with warnings; with --strict, warnings fail.
 The command warns of certificate and token files that it can't use on this
 machine, because the server may run on another one; of certificates that have

@@ -20,17 +20,17 @@ func clientsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clients",
 		Short: "Show the connected clients, whether they are in sync, and their last NACK",
-		Long: `Show every connected client, one a line: the resources that it subscribes to (by
-type, how many, and * for all; of endpoints one or two services by name), the
-version sent and the version acknowledged, the age of that acknowledgement, and
-whether it reports load. Versions and age are those of the type that is furthest
-behind; -o json has them of each type. Beneath it stands the text of each last
-refusal (NACK), also after the client recovered from it.
-A client that asks for a service that does not exist is shown as "not found", with
-the names that may be meant.
+		Long: `Show every connected client on one line: its subscriptions (a number for each
+type, * for all resources, and the names of one or two services), the version
+sent and the version acknowledged, the age of that acknowledgement, and whether
+it reports load. Versions and age are those of the type that is furthest
+behind; -o json has them for each type. Lines after the table have the text of each
+client's last refusal (NACK), even if the client has recovered.
+A client that subscribes to a service that does not exist is "not found"; a line after
+the table then has similar names.
 
-The streams of one process on one connection are one client; the last line counts
-the streams for discovery of them all. Clients that share a node id have a line
+The streams of one process on one connection are one client; the last line
+counts all discovery streams. Clients with the same node id have one line
 each.`,
 		Example: "  isobar clients\n  isobar clients -o json | jq '.clients[] | select(.in_sync | not)'",
 		Args:    cobra.NoArgs,

@@ -37,27 +37,28 @@ func demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the whole loop on this machine: real gRPC backends and clients, a load step, a hung backend, the loss of a zone",
-		Long: `Show the whole loop on this machine, on loopback, without any set-up.
+		Long: `Run a whole fleet with Isobar on this machine, on loopback, without any set-up.
 
 Four zones in two regions run real gRPC backends with limited concurrency, and
-real grpc-go xDS clients that send them requests over connections as slow as the
-distance. Health checkers in three zones probe the backends. The fleet goes
-through a load step in one zone, which declares 1.5 times its capacity, a backend
-that hangs in another, and the loss of a third, twice: with plain locality failover (mode observe), then with Isobar
-(mode full). Health is checked in both. A table shows what happens; the verdict
-sets both beside each other.
+real grpc-go xDS clients. The connections between them have the latency of the
+distance. Health checkers in three zones probe the backends. The demo causes a
+load step in one zone, which declares 1.5 times its capacity, makes a backend hang
+in another zone, and ends a third zone. It does this twice, first with plain
+locality failover (mode observe), then with Isobar (mode full). A table shows the
+progress; the verdict compares both runs.
 
-The exit status is 0 only if the fleet settled under Isobar after step and loss,
-served all that capacity allows but what hang and loss caught, and the backend
-that hung was found, drained and used again. It takes less than 90 seconds.
+The exit status is 0 only if, with Isobar, the shares converged after the load
+step and after the loss; the fleet served all requests that capacity allows,
+except those caught by the hang and the loss; and Isobar found, drained and reused
+the hanging backend. The demo takes less than 90 seconds.
 
-With --replicas 3 three servers serve the fleet as a group, each a process of its
-own behind one address, and the leader is killed (SIGKILL) during the load step. The
-verdict includes the time to the next leader's first plan, and 0 failed requests. It
-takes less than 110 seconds.
+With --replicas 3, a group of three servers serves the fleet. Each server is a
+process of its own; all have one address. The demo kills the leader (SIGKILL)
+during the load step. The verdict includes the time to the next leader's first
+plan, and requires that no request failed. The demo takes less than 110 seconds.
 
-With --envoy each client sends through an Envoy of its own, which does the
-balancing: the program "envoy" of PATH, or the one given.`,
+With --envoy, each client sends its requests through its own Envoy, which balances
+them. The program is "envoy" from PATH, or the given one.`,
 		Example: "  isobar demo\n  isobar demo --keep     # leave it running, to look around\n  isobar demo -o json > verdict.json\n" +
 			"  isobar demo --replicas 3\n" +
 			"  isobar demo --envoy\n  isobar demo --envoy ./envoy-1.40.0",
@@ -86,9 +87,9 @@ balancing: the program "envoy" of PATH, or the one given.`,
 	cmd.Flags().BoolVar(&flags.keep, "keep", false, "leave the fleet running after the verdict, until interrupted")
 	cmd.Flags().IntVar(&flags.replicas, "replicas", 1, "servers in a group, 1 to 9; with more than 1 the leader is killed during the load step")
 	output.register(cmd)
-	cmd.Flags().BoolVar(&flags.json, "json", false, "as -o json: print the verdict as JSON; progress goes to standard error")
+	cmd.Flags().BoolVar(&flags.json, "json", false, "the same as -o json: print the verdict as JSON, and progress to standard error")
 	cmd.Flags().BoolVar(&flags.plain, "plain", false, "print progress as plain lines even on a terminal")
-	cmd.Flags().BoolVar(&flags.envoy, "envoy", false, "send through Envoys: the program envoy of PATH, or the one whose path follows")
+	cmd.Flags().BoolVar(&flags.envoy, "envoy", false, "send requests through Envoys: the program envoy from PATH, or the one at the given path")
 	return cmd
 }
 

@@ -160,7 +160,7 @@ func demandLine(d *plan.DemandExplained) string {
 		}
 	}
 	if d.Swing > 0 {
-		parts = append(parts, fmt.Sprintf("swings by %.0f%%", 100*d.Swing))
+		parts = append(parts, fmt.Sprintf("varies by %.0f%%", 100*d.Swing))
 	}
 	if d.Held > 0 {
 		parts = append(parts, fmt.Sprintf("%d held for a missing report", d.Held))

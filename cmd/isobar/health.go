@@ -21,11 +21,12 @@ func healthCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health [SERVICE]",
 		Short: "Show the results of health checks: verdicts, their age, votes and reasons",
-		Long: `Show the services with health checks. With a service: each of its endpoints with
-its verdict, since when it stands, how fresh it is, the vote of every designated
-checker and why the verdict is what it is. Without: a line a service, and the
-connected checkers, and what operators set. A service that is called as one of the commands below is shown
-by "isobar health -- NAME".`,
+		Long: `Show the results of health checks. With SERVICE, the command shows each endpoint
+of the service with its verdict, the time and the age of the verdict, the vote of
+every designated checker, and the reason. Without SERVICE, it shows one line for
+each service with health checks, the connected checkers, and the health set by
+operators. For a service with the name of a command below, use "isobar health --
+NAME".`,
 		Example: "  isobar health\n  isobar health checkout\n  isobar health checkout -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

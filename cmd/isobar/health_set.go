@@ -15,10 +15,10 @@ func healthReleaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release SERVICE",
 		Short: "Accept a held mass failure",
-		Long: `Believe a mass flip. When more than half of a service is voted down at once, the
-fault is likely with the checkers or their network, so the verdicts from before are
-held and an alarm stands in "isobar health". This command says that the endpoints
-are down indeed. The admin interface must be writable.`,
+		Long: `Accept a held mass failure. If checkers vote down more than half of a service at
+once, the fault is probably in the checkers or their network. Isobar then holds the
+previous verdicts, and "isobar health" shows an alarm. This command confirms that the
+endpoints are down. The admin interface must be writable.`,
 		Example: "  isobar health release checkout",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,7 +33,7 @@ are down indeed. The admin interface must be writable.`,
 			if flags.output == outputJSON {
 				return writeJSON(cmd.OutOrStdout(), answer)
 			}
-			text := "what was held is believed"
+			text := "the held mass failure is accepted"
 			if !answer.Released {
 				text = "nothing is held"
 			}
@@ -57,13 +57,14 @@ func healthSetCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "set SERVICE ADDRESS healthy|unhealthy|draining|clear",
-		Short: "Set the health of an endpoint, above configuration and checkers; clear removes it",
-		Long: `Set the health of one endpoint, of any service. It stands over the configuration
-and the checkers, also after a restart, until it is cleared or the endpoint is
-removed. The command waits for the plan that has it in it. The admin interface must
-be writable. Draining what would push a locality above its ceiling, make clients drop,
-or leave no endpoint at all is refused without --force; "isobar whatif --drain" shows
-why. In a group of replicas without a leader, --force keeps the setting for the next one.`,
+		Short: "Set the health of an endpoint, overriding configuration and checkers; clear removes the setting",
+		Long: `Set the health of one endpoint. The setting overrides the configuration and the
+checkers, also after a restart, until you clear it or the endpoint is removed. The
+command waits for the plan that contains the change. The admin interface must be
+writable. Without --force, the server refuses a drain that would put a locality
+above its ceiling, make clients drop requests, or leave no endpoint; "isobar
+whatif --drain" shows the effect. In a group of replicas without a leader, --force
+stores the setting for the next leader.`,
 		Example: "  isobar health set checkout 10.0.0.1:8080 draining\n  isobar health set checkout 10.0.0.1:8080 clear",
 		Args:    setHealthArgs,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -104,7 +105,7 @@ why. In a group of replicas without a leader, --force keeps the setting for the 
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "also if what is left can't carry the traffic, or if no replica leads")
+	cmd.Flags().BoolVar(&force, "force", false, "drain even if the remaining capacity can't carry the traffic, or if no replica leads")
 	return cmd
 }
 

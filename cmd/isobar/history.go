@@ -24,15 +24,15 @@ func historyCommand() *cobra.Command {
 		Use:   "history [SERVICE]",
 		Short: "Show what changed: version, time, trigger, reason, shares before and after",
 		Long: `Show the last changes of the plan, newest first: version, time, trigger (tick,
-health, topology, operator, restart), reason, and how far the shares of the source
-with the largest move went. If a change affects many services, the command shows
+health, topology, operator, restart), reason, and the largest move of
+a source's shares. If a change affects many services, the command shows
 those with the largest moves. With SERVICE, it shows the shares of the service's
 sources before and after. The server keeps the last 1,000 changes, also across
 restarts.
 
 With --at, it shows the last change at or before a moment of the last 24 hours and,
-with SERVICE, the shares of the service then. With --for, too, it lists the changes
-from that moment on for so long, largest first; changes of health, of the
+with SERVICE, the shares of the service then. With --at and --for, it lists the
+changes in the time after that moment, largest first; changes of health, of the
 configuration and by operators come before regular decisions.`,
 		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json\n" +
 			"  isobar history checkout --at 2026-01-31T14:03:00Z\n  isobar history --at 14:03 --for 1m",
@@ -69,7 +69,7 @@ configuration and by operators come before regular decisions.`,
 	cmd.ValidArgsFunction = flags.completeServices(0)
 	cmd.Flags().IntVarP(&limit, "number", "n", limit, "how many changes to show at most; 0 = all")
 	cmd.Flags().StringVar(&at, "at", "", "moment to show, as 2026-01-31T14:03:00Z or 14:03 of the last 24 hours, local time")
-	cmd.Flags().DurationVar(&span, "for", 0, "with --at: list what changed from that moment on for so long, such as 1m")
+	cmd.Flags().DurationVar(&span, "for", 0, "with --at: list the changes in this time after that moment, such as 1m")
 	return cmd
 }
 

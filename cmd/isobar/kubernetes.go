@@ -36,16 +36,17 @@ func analyzeCommand() *cobra.Command {
 	var output outputFormat
 	cmd := &cobra.Command{
 		Use:   "analyze [FILE|DIRECTORY]...",
-		Short: "Name what does not fit Isobar in a Kubernetes cluster, or in files for one",
-		Long: `Name what does not fit Isobar: policies without a target, with the name of a port
+		Short: "List problems for Isobar in a Kubernetes cluster, or in files for one",
+		Long: `List problems for Isobar: policies without a target, with the name of a port
 that does not exist, or in conflict; Nodes and endpoints without a zone; gRPC
 clients and Envoys whose bootstrap has no locality; permissions that the service
-account lacks. Each finding says what to write.
+account lacks. Each finding says how to fix it.
 
 Without files it reads the cluster, with your credentials. With files or
-directories (YAML or JSON), it reads these alone and needs no cluster; - is standard
-input. The configuration file of the server says which namespaces and labels count;
-without it, all do. The exit status is 1 if there are findings other than warnings.`,
+directories (YAML or JSON), it reads only these and needs no cluster; - is
+standard input. With the configuration file of the server, it examines only the
+namespaces and labels of that file, otherwise all of them. The exit status is 1 if
+there are findings other than warnings.`,
 		Example: "  isobar kubernetes analyze -c isobar.yaml\n  isobar kubernetes analyze deploy/ policies/\n" +
 			"  kubectl get svc,lbp -A -o yaml | isobar kubernetes analyze -",
 		RunE: func(cmd *cobra.Command, args []string) error {

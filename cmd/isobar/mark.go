@@ -20,8 +20,8 @@ func markCommand() *cobra.Command {
 		Short: "Mark a moment in charts, such as a deployment, or list the marks",
 		Long: `Mark a moment in the charts and the history of the console, such as the start of a
 deployment. Without TEXT, the command lists the marks, oldest first. The server keeps
-the last 200 in memory, as it does samples; in a group of replicas, all of them get a
-mark. To mark, the admin interface must be writable.`,
+the last 200 marks, in memory. In a group, all replicas get the mark. To mark
+a moment, the admin interface must be writable.`,
 		Example: "  isobar mark 'deployment of v42'\n  isobar mark 'load test begins' --at 2026-03-04T14:03:00Z\n  isobar mark",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := admin.MarkOrder{Text: strings.Join(args, " "), Who: who}
@@ -53,7 +53,7 @@ mark. To mark, the admin interface must be writable.`,
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().StringVar(&at, "at", "", "time of the last day, as in RFC 3339; now by default")
+	cmd.Flags().StringVar(&at, "at", "", "time within the last day, as in RFC 3339; default: now")
 	cmd.Flags().StringVar(&who, "who", who, "name of the operator")
 	return cmd
 }

@@ -19,11 +19,11 @@ func planCommand() *cobra.Command {
 	file := defaultConfig
 	cmd := &cobra.Command{
 		Use:   "plan [FILE]",
-		Short: "Show what a changed configuration file would do to shares, publishing nothing",
-		Long: `Ask a running server what another configuration file would change: shares and
-utilization now, after the first tick, and when they no longer change, at the
-present demand and health. The server publishes nothing. Services of the API stay
-as they are. Paused and held services stay so. The first line is the verdict:
+		Short: "Show the effect of a changed configuration file on shares, publishing nothing",
+		Long: `Ask a running server for the effect of another configuration file: shares and
+utilization now, after the first tick, and after convergence, at present
+demand and health. The server publishes nothing. Services of the API do not change.
+Paused and held services stay paused and held. The first line is the verdict:
 whether a locality exceeds its ceiling after the first tick or at the end, and
 whether clients drop more requests or have no endpoint left.`,
 		Example: "  isobar plan -c new.yaml\n  isobar plan -c new.yaml -o json",

@@ -21,19 +21,19 @@ func predictCommand() *cobra.Command {
 		Use:   "predict ASSIGNMENT",
 		Short: "Show what Envoy and gRPC do with any endpoint assignment",
 		Long: `Show what Envoy and gRPC do with a ClusterLoadAssignment: the load of each
-priority, panic, the shares of localities and endpoints, and what passes the
-drops. It need not come from Isobar.
+priority, panic, the shares of localities and endpoints, and the percentage of
+requests that is not dropped. The assignment need not come from Isobar.
 
-The file (- for standard input) is proto JSON, v3 or v2, or YAML of the same
-form; a DiscoveryResponse with one assignment will do. Loads and pass_percent
-are percent, shares are fractions of the requests that pass the drops.
+The file (- for standard input) is proto JSON, v3 or v2, or the equivalent
+YAML; it may also be a DiscoveryResponse with one assignment. Loads and pass_percent
+are percentages, shares are fractions of the requests that are not dropped.
 
-It is taken that Envoy's cluster has locality_weighted_lb_config, and so no
-zone-aware routing, that it has neither fail_traffic_on_panic nor slow start, and
-that gRPC picks the endpoints of a locality in turn, as its round_robin does.
-Warnings on standard error tell what Envoy or gRPC refuses and, with --lb-policy,
-which settings of the cluster would change what is predicted. Envoy joins entries of one locality and
-takes of an address the first; gRPC refuses both.`,
+The command assumes that Envoy's cluster has locality_weighted_lb_config (and
+therefore no zone-aware routing), no fail_traffic_on_panic and no slow start, and
+that gRPC uses round_robin within a locality. Warnings on standard error say what
+Envoy or gRPC refuses and, with --lb-policy, which settings of the cluster would
+change the prediction. Envoy joins several entries of one locality, and uses only
+the first endpoint with an address; gRPC refuses both.`,
 		Example: "  isobar predict assignment.json\n  isobar predict assignment.json -o text --panic-threshold 0\n" +
 			"  isobar predict assignment.json --lb-policy maglev\n" +
 			"  isobar predict assignment.json --exclude 10.0.0.1:8080 --overprovisioning-factor 100",
@@ -69,13 +69,13 @@ takes of an address the first; gRPC refuses both.`,
 	output = outputJSON
 	cmd.Flags().Lookup("output").DefValue = string(outputJSON)
 	cmd.Flags().Uint32Var(&options.OverprovisioningFactor, "overprovisioning-factor", 0,
-		"percent, in place of the assignment's own or of 140; Envoy only")
+		"percent, instead of the assignment's own or of 140; Envoy only")
 	cmd.Flags().Float64Var(&options.PanicThreshold, "panic-threshold", options.PanicThreshold,
-		"percent of hosts, 0 to 100, without the fraction; 0 is no panic; Envoy only")
+		"whole percent of hosts, 0 to 100; 0 = no panic mode; Envoy only")
 	cmd.Flags().StringVar(&policy, "lb-policy", options.LBPolicy.String(),
 		"lb_policy of Envoy's cluster: "+strings.Join(dataplane.LBPolicies(), ", "))
 	cmd.Flags().StringArrayVar(&options.Excluded, "exclude", nil,
-		"address of a host that counts nowhere yet, for example 10.0.0.1:8080; repeatable; Envoy only")
+		"address of a host that does not count yet, for example 10.0.0.1:8080; repeatable; Envoy only")
 	return cmd
 }
 

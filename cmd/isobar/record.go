@@ -210,7 +210,7 @@ func (r *recordingRun) tell() error {
 	case replay.EndFinished, replay.EndStopped, "":
 		return nil
 	default:
-		return fmt.Errorf("the recording ended early: %s; what is there can be replayed", found.Ended)
+		return fmt.Errorf("the recording ended early: %s; the recorded part can be replayed", found.Ended)
 	}
 }
 

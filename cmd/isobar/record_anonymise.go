@@ -18,7 +18,7 @@ type anonymising struct {
 }
 
 func (a *anonymising) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&a.wanted, "anonymise", false, "write pseudonyms in the place of all names and addresses")
+	cmd.Flags().BoolVar(&a.wanted, "anonymise", false, "write pseudonyms instead of all names and addresses")
 	cmd.Flags().StringVar(&a.from, "from", "", "anonymise this trace, instead of recording one")
 	_ = cmd.MarkFlagFilename("from") // fails only for a flag that is not there
 }

@@ -49,7 +49,7 @@ writable. The exit status is 1 while something is held.`,
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().StringVar(&confirm, "confirm", "", "digest of the file of which everything is to be taken, as isobar status shows it")
+	cmd.Flags().StringVar(&confirm, "confirm", "", "digest of the file whose held removals to apply, as isobar status shows it")
 	return cmd
 }
 
@@ -70,6 +70,6 @@ func writeReloaded(w io.Writer, out *admin.Reloaded) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "the rest of the configuration file is in force; isobar reload --confirm %s removes what is held\n", printable(held.Digest))
+	_, err := fmt.Fprintf(w, "the rest of the configuration file is in force; isobar reload --confirm %s applies the held removals\n", printable(held.Digest))
 	return err
 }

@@ -49,8 +49,8 @@ clients stay as recorded.`,
 		},
 	}
 	flags.output.register(cmd)
-	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "configuration file to decide under as well; - is standard input")
-	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "setting to decide under as well, as KEY=VALUE or SERVICE:KEY=VALUE; repeatable")
+	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "configuration file to decide with for comparison; - is standard input")
+	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "setting to decide with for comparison, as KEY=VALUE or SERVICE:KEY=VALUE; repeatable")
 	cmd.Flags().BoolVarP(&flags.quiet, "quiet", "q", false, "no line for each plan")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json") // fails only for a flag that is not there
 	return cmd

@@ -26,11 +26,11 @@ func replicasStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the replicas of the group: which one leads, and which plan each one serves",
-		Long: `Show the group of replicas as the asked replica sees it, one replica a line: its
-role, the age of its last message, the plan that it serves and the age of that
+		Long: `Show the group of replicas, as seen by the replica that answers. Each replica has one line:
+its role, the age of its last message, the plan that it serves and the age of that
 plan, its discovery streams, load report streams and checkers, and the digest of
-its configuration file. Beneath it stand replicas that can't be reached, and the
-last alarms. Every replica answers.
+its configuration file. The lines after the table name replicas that can't be reached, and
+the last alarms. You can ask any replica.
 
 The exit status is 1 if no replica leads, if a replica can't be reached, if the
 election engine does not answer, or if replicas have different configurations.`,
@@ -66,9 +66,9 @@ func stepDownCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "step-down",
 		Short: "Make the leader of the group give up leadership",
-		Long: `Make the leader of the group give up leadership, whichever replica is asked. Another
-replica takes over within two seconds, and the old leader does not campaign for
-30 s. Clients notice nothing. The admin interface must be writable.`,
+		Long: `Make the leader of the group give up leadership. Another replica takes over within two
+seconds, and the old leader does not campaign for 30 s. This does not affect
+clients. You can ask any replica. The admin interface must be writable.`,
 		Example: "  isobar replicas step-down -m 'maintenance of host 3'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -95,12 +95,12 @@ func acceptConfigCommand() *cobra.Command {
 	var flags orderFlags
 	cmd := &cobra.Command{
 		Use:   "accept-config DIGEST",
-		Short: "Put the leader's configuration in force without a majority of the group",
-		Long: `Put the configuration file of the leader in force although no more than half of the
-group have it, for example while other replicas are lost. DIGEST is that of the
-leader's file, as isobar replicas status shows it, so that nothing else is
-accepted by mistake. Any replica may be asked. It holds for this file: a later
-change needs a majority again. The admin interface must be writable.`,
+		Short: "Put the leader's configuration into force without a majority of the group",
+		Long: `Put the configuration file of the leader into force although at most half of the group has
+the same file, for example while other replicas are lost. DIGEST is the digest of the
+leader's file, as isobar replicas status shows it, so that you accept no other
+file by mistake. You can ask any replica. The command applies only to this file: a
+later change needs a majority again. The admin interface must be writable.`,
 		Example: "  isobar replicas accept-config 3f2a9c0d1b5e7788 -m 'host 2 and 3 are down'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

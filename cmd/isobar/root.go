@@ -22,15 +22,15 @@ type group struct {
 // its name.
 func groups() []group {
 	return []group{
-		{"run", "Run it", []*cobra.Command{serveCommand(), checkCommand(), checkerCommand(), bootstrapCommand(), kubernetesCommand()}},
-		{"see", "See what a running server does, and why", []*cobra.Command{
+		{"run", "Run Isobar", []*cobra.Command{serveCommand(), checkCommand(), checkerCommand(), bootstrapCommand(), kubernetesCommand()}},
+		{"see", "Inspect a running server", []*cobra.Command{
 			statusCommand(), topCommand(), explainCommand(), capacityCommand(), clientsCommand(), healthCommand(), historyCommand(), samplesCommand(),
 		}},
-		{"ask", "Ask what would happen", []*cobra.Command{planCommand(), whatifCommand(), recordCommand(), replayCommand()}},
-		{"change", "Take over", []*cobra.Command{
+		{"ask", "Preview and replay decisions", []*cobra.Command{planCommand(), whatifCommand(), recordCommand(), replayCommand()}},
+		{"change", "Operate a running server", []*cobra.Command{
 			pauseCommand(), resumeCommand(), rollbackCommand(), reloadCommand(), markCommand(), replicasCommand(), snapshotCommand(),
 		}},
-		{"try", "Try without a fleet, and measure", []*cobra.Command{
+		{"try", "Try Isobar without a fleet, and measure", []*cobra.Command{
 			demoCommand(), simulateCommand(), solveCommand(), predictCommand(), benchCommand(),
 		}},
 	}
@@ -62,9 +62,9 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "isobar",
 		Short: "A global load balancer for Envoy and proxyless gRPC fleets",
-		Long: `Isobar is an xDS management server that closes the loop: clients report load,
-Isobar computes one global assignment from capacity, demand, health and
-distance, and serves each zone its share.`,
+		Long: `Isobar is an xDS management server and a global load balancer. Clients report load,
+Isobar computes one global assignment from capacity, demand, health and distance,
+and sends the clients in each zone their weights.`,
 		SilenceUsage:  true, // an error shall not drown in the help
 		SilenceErrors: true, // main prints it, once
 		// cobra looks after required flags itself, but as if a missing one were no

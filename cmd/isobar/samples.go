@@ -18,11 +18,11 @@ func samplesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "samples [SERVICE]",
 		Short: "Show demand, drops and utilization over the last hour or day",
-		Long: `Show what the plans of the last hour say of a service, or without one of all
-services together: demand, drops, the gap from the optimum, the shares that are
-served in other zones and regions, and the fullest locality. The newest step comes
-first. A step takes 5 s, with --day 1 min; with many services it takes longer. The
-server keeps samples in memory: they begin with its start.`,
+		Long: `Show values from the plans of the last hour, for a service or for all services
+together: demand, drops, the gap from the optimum, the shares that other
+zones and regions serve, and the fullest locality. The newest step comes first.
+A step is 5 s, or 1 min with --day; with many services it is longer. The server
+keeps samples only in memory, so they begin with its start.`,
 		Example: "  isobar samples\n  isobar samples checkout -n 60\n  isobar samples checkout --day -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -21,21 +21,21 @@ func serveCommand() *cobra.Command {
 		Use:   "serve [FILE]",
 		Short: "Run the management server",
 		Long: `Run the management server until it is interrupted. The server watches the
-configuration file: it applies a valid change at once, and refuses an invalid one
-with the place of every error and keeps the previous configuration. It keeps the
-last good plan and the services of the API in state_dir, and serves them again
-after a restart. On SIGHUP the server reads its files at once; use it where the
+configuration file: it applies a valid change. If a change is invalid, it reports
+the position of every error and keeps the previous configuration. The server
+saves the last plan and the services of the API in state_dir, and serves them
+again after a restart. On SIGHUP the server reads its files at once; use it if the
 file system does not report changes.
 
-A browser finds the console at /ui/ of the admin interface; --console=false, or
-admin: {console: false} in the file, leaves it out.`,
+The web console is at /ui/ of the admin interface; --console=false, or
+admin: {console: false} in the file, turns it off.`,
 		Example: "  isobar serve -c isobar.yaml\n  isobar serve -c isobar.yaml --console=false",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), file, page, cmd.ErrOrStderr())
 		},
 	}
 	registerConfig(cmd, &file, "configuration file")
-	cmd.Flags().BoolVar(&page, "console", page, "serve the web console, unless the file says no")
+	cmd.Flags().BoolVar(&page, "console", page, "serve the web console, unless the file turns it off")
 	return cmd
 }
 

@@ -31,10 +31,10 @@ func simulateCommand() *cobra.Command {
 	var flags simulateFlags
 	cmd := &cobra.Command{
 		Use:   "simulate SCENARIO...",
-		Short: "Run policies side by side in a simulated fleet",
-		Long: `Run Isobar and other policies side by side in a simulated fleet, in virtual
-time, and print what each of them does to latency, utilization and traffic. A
-scenario is a YAML file; of a directory, all its *.yaml files are run; - is
+		Short: "Compare policies in a simulated fleet",
+		Long: `Run Isobar and other policies in a simulated fleet, in virtual time, and
+print the latency, utilization and traffic of each policy. A scenario is a
+YAML file; for a directory, the command runs all *.yaml files in it; - is
 standard input. The same scenario and seed give the same result, byte for byte.`,
 		Example: "  isobar simulate examples/scenarios\n  isobar simulate flash.yaml --policy isobar,failover -o json\n" +
 			"  isobar simulate flash.yaml --html flash.html\n" +
@@ -51,9 +51,9 @@ standard input. The same scenario and seed give the same result, byte for byte.`
 	}
 	flags.output.register(cmd)
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", nil, "policies to run, by name (default: all)")
-	cmd.Flags().Uint64Var(&flags.seed, "seed", 0, "seed in place of the scenario's")
+	cmd.Flags().Uint64Var(&flags.seed, "seed", 0, "seed instead of the scenario's")
 	cmd.Flags().StringVar(&flags.html, "html", "", "write a page with charts to this `file`, too")
-	cmd.Flags().StringVar(&flags.record, "record", "", "write what Isobar decides, and from what, to this `file`, for isobar replay")
+	cmd.Flags().StringVar(&flags.record, "record", "", "write Isobar's decisions and their inputs to this `file`, for isobar replay")
 	_ = cmd.MarkFlagFilename("html", "html") // these fail only for a flag that is not there
 	_ = cmd.MarkFlagFilename("record")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(policyNames(), cobra.ShellCompDirectiveNoFileComp))

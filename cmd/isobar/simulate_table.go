@@ -25,7 +25,7 @@ func simulationTables(all []simulation, width int) string {
 		columns, left := fitColumns(resultColumns(s.Results), width)
 		writeColumns(&b, columns)
 		if len(left) > 0 {
-			fmt.Fprintf(&b, "left out for want of room: %s\n", strings.Join(left, ", "))
+			fmt.Fprintf(&b, "columns that did not fit: %s\n", strings.Join(left, ", "))
 		}
 	}
 	return b.String()

@@ -19,7 +19,7 @@ import (
 func snapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
-		Short: "Save and restore what operators wrote",
+		Short: "Save and restore the operators' state",
 	}
 	cmd.AddCommand(snapshotSaveCommand(), snapshotInspectCommand(), snapshotRestoreCommand())
 	return cmd
@@ -29,8 +29,8 @@ func snapshotSaveCommand() *cobra.Command {
 	var flags remoteFlags
 	cmd := &cobra.Command{
 		Use:   "save FILE",
-		Short: "Save what operators wrote to a file",
-		Long: `Save what operators wrote: the services of the admin API, the health that operators
+		Short: "Save the operators' state to a file",
+		Long: `Save the operators' state: the services of the admin API, the health that operators
 set, and pauses. Plans, learned capacities and loads are not part of it: a server
 learns them again. Every replica of a group returns the same snapshot. FILE - prints
 it.`,
@@ -92,8 +92,8 @@ func snapshotInspectCommand() *cobra.Command {
 	var output outputFormat
 	cmd := &cobra.Command{
 		Use:     "inspect FILE",
-		Short:   "Show what a snapshot has, without a server",
-		Long:    "Check a file that \"isobar snapshot save\" wrote, and show what it has. FILE - reads the standard input.",
+		Short:   "Show the content of a snapshot, without a server",
+		Long:    "Check a file that \"isobar snapshot save\" wrote, and show its content. FILE - reads standard input.",
 		Example: "  isobar snapshot inspect operators.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -164,16 +164,16 @@ func snapshotRestoreCommand() *cobra.Command {
 	var dry, prune, force bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Write what a snapshot has to a server or a group",
-		Long: `Make what operators wrote that of a snapshot. The command writes all services at once,
-then the health of endpoints, then pauses, and prints each change. What the snapshot
-lacks stays, unless --prune removes it. Services that the configuration file or a
-provider has meanwhile are left alone, and so are marks of endpoints that are gone.
-Restoring twice changes nothing more. Of a group, ask any replica. The admin interface
-must be writable.
+		Short: "Write the content of a snapshot to a server or a group",
+		Long: `Restore the operators' state from a snapshot. The command writes all services at
+once, then the health of endpoints, then pauses, and prints each change. Objects
+that the snapshot does not have stay, unless --prune removes them. The command
+does not touch services that now belong to the configuration file or a provider,
+and ignores the health of endpoints that no longer exist. A second restore changes
+nothing. In a group, any replica can do it. The admin interface must be writable.
 
-A drain that what is left can't carry is refused without --force, as by "isobar health
-set".`,
+Without --force, the server refuses a drain if the remaining capacity can't carry
+the traffic, as with "isobar health set".`,
 		Example: "  isobar snapshot restore operators.json --dry-run\n  isobar snapshot restore operators.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -203,8 +203,8 @@ set".`,
 	}
 	flags.register(cmd)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would change, and change nothing")
-	cmd.Flags().BoolVar(&prune, "prune", false, "also remove services, health and pauses that the snapshot lacks")
-	cmd.Flags().BoolVar(&force, "force", false, "also if the remaining capacity can't carry the traffic")
+	cmd.Flags().BoolVar(&prune, "prune", false, "also remove services, health and pauses that the snapshot does not have")
+	cmd.Flags().BoolVar(&force, "force", false, "drain even if the remaining capacity can't carry the traffic")
 	return cmd
 }
 

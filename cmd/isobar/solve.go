@@ -16,7 +16,7 @@ func solveCommand() *cobra.Command {
 		Short: "Solve one load-balancing problem: flows, objective and lower bound",
 		Long: `Solve a problem file (YAML or JSON; - for standard input) and print where the
 demand of each source should go, with the objective in requests/s x ms and a
-lower bound that no assignment can be below.
+lower bound on the objective of any assignment.
 
     services:
       - name: checkout
@@ -32,9 +32,10 @@ a source allowed: [localities], a service max_shed (0) and
 
         calls:      [{service: payment, per_request: 0.8}]
 
-which makes its localities sources of the called service, which then needs none
-of its own. All services that calls connect are solved together: load moves at
-the hop where that costs least. Then only the totals have a lower bound.`,
+The localities of such a service are sources of the called service, which then
+needs no sources of its own. The command solves all services that calls connect
+together, and moves load where the cost of all of them is lowest. Only the totals
+then have a lower bound.`,
 		Example: "  isobar solve problem.yaml\n  isobar solve problem.yaml -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -25,22 +25,22 @@ func statusCommand() *cobra.Command {
 	strict := false
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show whether everything is in order, and what needs attention",
-		Long: `Show on one screen whether everything is in order: the plan in force, demand and
-coverage, what is held or paused, the clients by state, and whether state can be
-saved. What needs attention stands at the end, the most severe first, each with
-its severity and, where there is one, the command to run next:
+		Short: "Show the state of the server, and what needs attention",
+		Long: `Show the state of the server on one screen: the plan in force, demand and
+coverage, holds and pauses, the clients by state, and whether the server can save
+its state. The list of problems is at the end, the most severe first, each with
+its severity and, if there is one, the command to run next:
 
   critical  requests fail, or state or safety is lost
-  warning   something does not do what it should
-  notice    worth knowing; by itself all is in order
+  warning   something does not work as intended
+  notice    information; everything works
 
 The exit status tells scripts:
 
-  0  all in order: nothing but notices
-  1  something critical, or a warning, needs attention; with --strict also a notice
+  0  no problems; there may be notices
+  1  there is a critical problem or a warning; with --strict also if there is a notice
   2  the command line is wrong
-  3  the server did not answer, so nothing is known`,
+  3  the server did not answer, so its state is unknown`,
 		Example: "  isobar status\n  until isobar status >/dev/null; do sleep 5; done",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -96,7 +96,7 @@ func statusText(s *admin.Status) string {
 		line("auto", "%d observe, %d bounded, %d full; %d went back", a.Observe, a.Bounded, a.Full, a.Back)
 	}
 	if sc := s.Scores; sc != nil {
-		line("score", "%.3f at the least, of %s; %s scored", sc.Lowest, printable(sc.Service), count(sc.Services, "service is", "services are"))
+		line("score", "%.3f at least, of %s; %s scored", sc.Lowest, printable(sc.Service), count(sc.Services, "service is", "services are"))
 	}
 	writeReserves(line, s.N1)
 	writeUnknown(line, s.UnknownClusters)
@@ -120,7 +120,7 @@ const mostAttention = 20
 func writeAttention(b *strings.Builder, s *admin.Status) {
 	switch {
 	case s.OK:
-		b.WriteString("\nall in order\n")
+		b.WriteString("\nno problems\n")
 		if len(s.Attention) > 0 {
 			b.WriteString("\nworth knowing:\n")
 		}

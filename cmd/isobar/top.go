@@ -36,15 +36,16 @@ func topCommand() *cobra.Command {
 		Use:   "top",
 		Short: "Watch services, the fullest first, and what needs attention",
 		Long: `Watch a running server: the plan in force, ticks, clients in sync, what needs
-attention, and a line for each service. On a terminal the view stays in place:
-u, d, s, x and n sort by utilization, demand, shift, drops and name, arrows and
-page keys choose a service, Enter shows its localities and where its load comes
-from, ? lists the keys, q quits. Elsewhere, or with --plain or -n, a block is printed at
-each interval. -o json has services by name, unless --sort is given.
+attention, and a line for each service. On a terminal the view stays in place: u,
+d, s, x and n sort by utilization, demand, shift, drops and name, arrows and page
+keys choose a service, Enter shows its localities and the sources of its load, ?
+lists the keys, q quits. Without a terminal, or with --plain or -n, the command
+prints a block at each interval. -o json sorts services by name, unless --sort is
+given.
 
-USED is the utilization of the fullest locality by the plan in force. SHIFT is how
-much of the demand is sent elsewhere than to the nearest locality; MOVING, how
-much has yet to move to where it is wanted.`,
+USED is the planned utilization of the fullest locality. SHIFT is the fraction of
+the demand that does not go to the nearest locality. MOVING is the fraction
+whose shares still differ from the target.`,
 		Example: "  isobar top\n  isobar top -n 1 --sort demand --rows 10\n  isobar top -n 1 -o json | jq '.services[] | select(.drop > 0)'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,8 +67,8 @@ much has yet to move to where it is wanted.`,
 	flags.sort.register(cmd)
 	f := cmd.Flags()
 	f.DurationVar(&flags.interval, "interval", 2*time.Second, "how often to ask the server")
-	f.IntVarP(&flags.count, "count", "n", 0, "stop after so many answers; 0 is never")
-	f.IntVar(&flags.rows, "rows", 0, "show so many services at the most; 0 is all, or what fits")
+	f.IntVarP(&flags.count, "count", "n", 0, "stop after this many blocks; 0 = never")
+	f.IntVar(&flags.rows, "rows", 0, "show at most this many services; 0 = all, or as many as fit")
 	f.BoolVar(&flags.plain, "plain", false, "print blocks of plain lines even on a terminal, as -n does")
 	return cmd
 }

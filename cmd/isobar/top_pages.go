@@ -104,7 +104,7 @@ func (m *topView) pageLines() []string {
 	case m.detail.err != nil:
 		return append(lines, "! "+printable(m.detail.err.Error()))
 	case len(m.detail.view.Services) != 1:
-		return append(lines, "! the server does not tell of "+printable(m.service))
+		return append(lines, "! the server does not report "+printable(m.service))
 	}
 	return append(lines, serviceLines(&m.detail.view, m.width)...)
 }

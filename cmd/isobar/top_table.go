@@ -46,7 +46,7 @@ func (s *topSort) Set(text string) error {
 
 func (s *topSort) register(cmd *cobra.Command) {
 	*s = byUtilization
-	cmd.Flags().Var(s, "sort", "what comes first: the fullest, the largest, the most shifted or dropped, or by name")
+	cmd.Flags().Var(s, "sort", "order of services: the fullest, the largest, the most shifted or the most dropped first, or by name")
 	var names []cobra.Completion
 	for _, sort := range topSorts {
 		names = append(names, string(sort))
@@ -201,7 +201,7 @@ func topHead(o *admin.Overview, now time.Time) []string {
 // left to isobar status.
 func topAlarms(s *admin.Status, most int) []string {
 	if s.OK {
-		return []string{"all in order"}
+		return []string{"no problems"}
 	}
 	var all []string
 	for i := range s.Attention {

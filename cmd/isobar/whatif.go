@@ -21,12 +21,13 @@ func whatifCommand() *cobra.Command {
 	var lose, drain, demand, capacity []string
 	cmd := &cobra.Command{
 		Use:   "whatif",
-		Short: "Show what a lost or drained locality, more demand or another capacity would do, publishing nothing",
-		Long: `Ask a running server how its plan would change if regions, zones or localities were
-lost, endpoints drained, or demand or declared capacity changed, all at once: utilization, drops, mean
-latency and shares now, after the first tick, and when they no longer change. The
-server publishes nothing. Clients in lost localities stay, and use other localities.
-Paused and held services stay so.`,
+		Short: "Show the effect of a lost or drained locality, more demand or another capacity, publishing nothing",
+		Long: `Ask a running server how its plan would change if regions, zones or localities
+were lost, endpoints were drained, or demand or declared capacity changed. You can
+combine these. The output has utilization, drops, mean latency and shares now,
+after the first tick, and after convergence. The server publishes nothing. Clients
+in lost localities stay, and use other localities. Paused and held services stay
+paused and held.`,
 		Example: `  isobar whatif --lose us-east/b
   isobar whatif --drain checkout@us-east/b --drain cart@10.0.0.1:8080
   isobar whatif --drain @us-east/b

@@ -90,7 +90,7 @@ func (b *statusBuilder) fit(svc *plan.Service) {
 	default:
 		others := ", and nothing else takes it"
 		if svc.HasRoom() {
-			others = ", though others have room"
+			others = ", although others have headroom"
 		}
 		for _, o := range svc.Overloads() {
 			b.aboutf(svc, LocalityOverloaded, o.Locality, "%s is planned at %.0f%% of its declared capacity%s: isobar explain %s tells why it stays there",

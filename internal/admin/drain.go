@@ -21,7 +21,7 @@ const maxBreaches = 20
 
 // drainUnchecked warns of a drain that goes ahead without its check: what has to
 // come out of traffic must not wait for arithmetic.
-const drainUnchecked = "it was not checked whether what is left can carry the traffic: "
+const drainUnchecked = "it was not checked whether the remaining capacity can carry the traffic: "
 
 // allowDrain reports whether a write that drains may happen. What is left must keep
 // its ceilings, unless the request forces the write; a refusal is answered. The
@@ -52,7 +52,7 @@ func (s *objectAPI) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain)
 	}
 	p := Problem{
 		Error: "the remaining capacity could not carry the traffic: " + breaches[0],
-		Fix:   "add capacity first, or say that it shall happen all the same: ?force=true, or --force on the command line",
+		Fix:   "add capacity first, or force it: ?force=true, or --force on the command line",
 	}
 	for i, text := range breaches {
 		if i == maxBreaches {

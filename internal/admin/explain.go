@@ -68,7 +68,7 @@ func operatorsSay(overrides []isobar.HealthOverride) []string {
 		if !o.Since.IsZero() {
 			since = " since " + o.Since.UTC().Format(time.RFC3339)
 		}
-		out = append(out, fmt.Sprintf("endpoint %s in %s is %s by operator%s: DELETE /v1/services/%s/endpoints/%s/health takes it back",
+		out = append(out, fmt.Sprintf("endpoint %s in %s is %s by operator%s: DELETE /v1/services/%s/endpoints/%s/health removes this",
 			o.Address, o.Locality, o.Status, since, o.Service, o.Address))
 	}
 	return out

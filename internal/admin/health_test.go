@@ -26,7 +26,7 @@ func TestOverridesAreSeenEverywhere(t *testing.T) {
 		"/v1/services/legacy":                    `"health_overrides":[{"service":"legacy"`,
 		"/v1/plan":                               `"health_overrides":[{"service":"legacy"`,
 		"/v1/plan?service=legacy":                `"health_overrides":[{"service":"legacy"`,
-		"/v1/explain?service=legacy&from=eu-w/a": "endpoint 127.0.0.1:50051 in us-east/b is draining by operator since 1970-01-01T00:15:00Z: DELETE " + legacyHealth + " takes it back",
+		"/v1/explain?service=legacy&from=eu-w/a": "endpoint 127.0.0.1:50051 in us-east/b is draining by operator since 1970-01-01T00:15:00Z: DELETE " + legacyHealth + " removes this",
 	}
 	look := func(when string, want bool) {
 		t.Helper()

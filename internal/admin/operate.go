@@ -187,7 +187,7 @@ func (s *loopAPI) failOrder(w http.ResponseWriter, err error) {
 		if tooMuch.Loss {
 			p = Problem{Error: "the present demand would not fit those weights without one more zone: " + tooMuch.Breaches[0]}
 		}
-		p.Fix = `add capacity first, or say that it shall happen all the same: "force": true, or --force on the command line`
+		p.Fix = `add capacity first, or force it: "force": true, or --force on the command line`
 		for _, text := range tooMuch.Breaches[:min(len(tooMuch.Breaches), maxBreaches)] {
 			p.Problems = append(p.Problems, Problem{Error: text})
 		}

@@ -38,9 +38,9 @@ func (s *loopAPI) postReload(w http.ResponseWriter, r *http.Request, body []byte
 	held, err := s.opts.Configuration.Reload(o.Confirm)
 	switch {
 	case errors.Is(err, isobar.ErrStale):
-		fail(w, http.StatusConflict, Problem{Error: err.Error(), Place: "confirm", Fix: "GET /v1/status (`isobar status`) says what is held, with its digest"})
+		fail(w, http.StatusConflict, Problem{Error: err.Error(), Place: "confirm", Fix: "GET /v1/status (`isobar status`) shows held removals, with the digest"})
 	case errors.Is(err, isobar.ErrInvalid):
-		fail(w, http.StatusBadRequest, Problem{Error: err.Error(), Fix: "mend the file; what was in force before still is"})
+		fail(w, http.StatusBadRequest, Problem{Error: err.Error(), Fix: "fix the file; the previous configuration stays in force"})
 	case err != nil && held == nil:
 		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
 	default:

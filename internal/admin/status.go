@@ -190,7 +190,7 @@ func (b *statusBuilder) pauses(p *plan.Plan) {
 	b.Paused = append(b.Paused, p.Paused...)
 	if n := plan.CountPaused(p.Services); n > 0 && n == len(p.Services) {
 		all := counted(n, "the weights of the only service", "the weights of all %d services")
-		b.attend(NewAttention(AllPaused, "%s are frozen and follow neither demand nor capacity: isobar resume lets them go on", all).See("isobar resume"))
+		b.attend(NewAttention(AllPaused, "%s are frozen and follow neither demand nor capacity: isobar resume ends the pause", all).See("isobar resume"))
 		return
 	}
 	for i := range p.Paused {

@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -108,12 +110,22 @@ func dialectIn(text string, list []phrase) []finding {
 	var out []finding
 	flat := strings.ReplaceAll(text, "\n", " ") // sentences go on in the next line
 	for _, p := range list {
-		for _, at := range regexp.MustCompile(p.pattern).FindAllStringIndex(flat, -1) {
+		for _, at := range compiled(p.pattern).FindAllStringIndex(flat, -1) {
 			out = append(out, finding{line: 1 + strings.Count(text[:at[0]], "\n"), words: flat[at[0]:at[1]], write: p.write})
 		}
 	}
 	slices.SortFunc(out, func(a, b finding) int { return a.line - b.line })
 	return out
+}
+
+// patterns are those that were compiled, by their text.
+var patterns = map[string]*regexp.Regexp{}
+
+func compiled(pattern string) *regexp.Regexp {
+	if patterns[pattern] == nil {
+		patterns[pattern] = regexp.MustCompile(pattern)
+	}
+	return patterns[pattern]
 }
 
 type finding struct {
@@ -250,4 +262,34 @@ func relative(t *testing.T, root, path string) string {
 		t.Fatal(err)
 	}
 	return filepath.ToSlash(name)
+}
+
+// TestMessagesArePlainEnglish: help, errors, logs and other texts in the code name the
+// thing that acts, as documents do. Literals of one word are names.
+func TestMessagesArePlainEnglish(t *testing.T) {
+	root := moduleRoot(t)
+	for _, path := range filesWith(t, root, ".go") {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			lit, ok := n.(*ast.BasicLit)
+			if !ok || lit.Kind != token.STRING || !strings.Contains(lit.Value, " ") {
+				return true
+			}
+			text, err := strconv.Unquote(lit.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range dialectIn(text, phrases) {
+				t.Errorf("%s:%d: %q: write %s", relative(t, root, path), set.Position(lit.Pos()).Line+f.line-1, f.words, f.write)
+			}
+			return true
+		})
+	}
 }

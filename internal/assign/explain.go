@@ -16,7 +16,7 @@ func explain(t *terms, r *row, from, want, shares []float64) {
 		r.note(ReasonSlow, none, t.in.Slow)
 	}
 	if t.in.Refused != "" {
-		r.note(ReasonFallback, none, "what was published goes on, because the check refused the new plan: "+t.in.Refused)
+		r.note(ReasonFallback, none, "the previous assignment stays in force, because the check refused the new plan: "+t.in.Refused)
 	}
 	if r.scope.failOpen {
 		r.note(ReasonFailOpen, none, "no endpoint is healthy: all are used as if they were")

@@ -133,7 +133,7 @@ func (s *step) settleEntry(t *terms, load, full []float64) {
 	}
 	if count > 0 {
 		s.note(ReasonFull, t.sites[last].Group.Locality,
-			fmt.Sprintf("%.2f%% of the requests enter %d localities, less than %g%% each: those in use have no room for them", 100*left, count, 100*entryShare))
+			fmt.Sprintf("%.2f%% of the requests enter %d localities, less than %g%% each: those in use have no headroom for them", 100*left, count, 100*entryShare))
 	}
 }
 

@@ -109,7 +109,7 @@ func (l *loop) tell(d *desired, ch *change) {
 	}
 	for _, err := range ch.refused {
 		l.metrics.refused.Inc()
-		l.log.warn("not probed as the server wants it; others are, and what was known before stays", slog.String("error", err.Error()))
+		l.log.warn("a part of the specifier was refused; other endpoints are probed, and earlier results stay", slog.String("error", err.Error()))
 	}
 	if ch.dropped > 0 {
 		l.metrics.overLimit.Add(float64(ch.dropped))

@@ -61,7 +61,7 @@ func (o Options) complete() (Options, error) {
 	case o.Conn == nil:
 		return o, fmt.Errorf("%w: Conn is required", ErrOptions)
 	case o.ID == "":
-		return o, fmt.Errorf("%w: ID is required: reports are told apart by it", ErrOptions)
+		return o, fmt.Errorf("%w: ID is required: it identifies the reports of a checker", ErrOptions)
 	case o.MaxProbes < 0 || o.MaxProbes > mostProbes:
 		return o, fmt.Errorf("%w: MaxProbes %d: want 1 to %d", ErrOptions, o.MaxProbes, mostProbes)
 	case o.MaxEndpoints < 0 || o.MaxEndpoints > mostEndpoints:

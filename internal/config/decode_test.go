@@ -71,7 +71,7 @@ func TestLimits(t *testing.T) {
 		{
 			"too dense", "services: [" + strings.Repeat("a,", 1<<20),
 			"x:1:650288: the values up to here take more memory than the 2097163 bytes of the document may; " +
-				"write longer values, or several documents; endpoints of services have room enough",
+				"write longer values, or several documents; the memory is enough for endpoints of services",
 		},
 		{
 			"too dense, in a rare form", "tick: 5s\nservices: [" + strings.Repeat("\"\\u0061\",", 1<<18) + "]\n",

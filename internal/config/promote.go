@@ -31,7 +31,7 @@ func promoteField(into *isobar.Promotion) strict.Field {
 			}},
 		})
 		if q := p.WithDefaults(); q.Rollback >= q.Score && (p.Score != 0 || p.Rollback != 0) {
-			v.Errorf("make rollback smaller: what lies between them takes no step, so that the mode does not swing",
+			v.Errorf("make rollback smaller: scores between the two take no step, so that the mode does not oscillate",
 				"rollback %v is not below score %v", q.Rollback, q.Score)
 			return
 		}

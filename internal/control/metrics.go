@@ -97,7 +97,7 @@ var (
 	descDemand    = desc("isobar_demand_requests_per_second", "Demand of the plan in force.", perService)
 	descSwing     = desc("isobar_demand_variability_ratio", "Variability of demand that is too fast to follow, of the source where it is largest.", perService)
 	descCoverage  = desc("isobar_coverage_ratio",
-		"Share of the demand that clients report; those that are silent count as the mean of their locality.", perService)
+		"Share of the demand that clients report; clients that do not report count as the mean of their locality.", perService)
 	descSilentClients = desc("isobar_silent_clients", "Streams of clients that subscribe to a service and report no load.", perService)
 	descStale         = desc("isobar_stale_demand_ratio", "Fraction of the demand taken from earlier reports because newer ones are missing.", perService)
 	descDegraded      = desc("isobar_degraded_services", "Services by input and degradation level.", []string{"input", "level"})

@@ -439,7 +439,7 @@ func (s *Server) ends(c *checker, now time.Time) {
 		s.ended = append(s.ended, health.Ended{Checker: c.id, Services: news, At: now})
 	}
 	if skipped, ok := s.limit.Allow(now); ok {
-		s.log.Warn("a checker exited when it was told what to probe", "checker", c.id, "new_services", len(news),
+		s.log.Warn("a checker exited after new endpoints were assigned to it", "checker", c.id, "new_services", len(news),
 			"first", news[0], "skipped_lines", skipped)
 	}
 	s.signal()

@@ -116,7 +116,7 @@ func (l *serviceVotes) alarm(b *voting) Alarm {
 	}
 	slices.SortFunc(a.Localities, isobar.Locality.Compare)
 	a.Localities = slices.Compact(a.Localities)
-	a.Why = fmt.Sprintf("%d of %d endpoints are voted down at once, and their checkers don't see most of what is elsewhere up: "+
+	a.Why = fmt.Sprintf("%d of %d endpoints are voted down at once, and their checkers also don't reach most endpoints that other checkers reach: "+
 		"their own network may be at fault; release it if the service is really down", a.Held, a.Total)
 	if served := slices.DeleteFunc(slices.Clone(a.Localities), func(at isobar.Locality) bool { return !l.reached(at) }); len(served) > 0 {
 		a.Why = fmt.Sprintf("%d of %d endpoints are voted down together with others, but the requests of clients succeed in %s: "+

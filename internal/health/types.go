@@ -142,7 +142,7 @@ type Verdict struct {
 	Divided  bool `json:"divided,omitempty"`   // checkers disagree for long: a path problem of Zones
 	Pending  bool `json:"pending,omitempty"`   // new, gets no traffic until its first verdict or a deadline
 	Held     bool `json:"held,omitempty"`      // voted down, not believed yet: part of a mass flip
-	FailOpen bool `json:"fail_open,omitempty"` // the whole service is voted down: clients may use it all the same
+	FailOpen bool `json:"fail_open,omitempty"` // the whole service is voted down: clients may still use it
 	// Zones of the checkers that see it down, when Divided.
 	Zones []isobar.Locality `json:"zones,omitempty"`
 }

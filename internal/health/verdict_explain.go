@@ -160,7 +160,7 @@ func (b *VerdictTable) why(l *serviceVotes, r *record, v *Verdict) string {
 		out = append(out, fmt.Sprintf("a path problem: down as seen from %s only", zoneNames(v.Zones)))
 	}
 	if v.FailOpen {
-		out = append(out, "all endpoints of the service are voted down: clients may use them all the same")
+		out = append(out, "all endpoints of the service are voted down: clients may still use them")
 	}
 	return strings.Join(out, "; ")
 }

@@ -43,7 +43,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "isobar_lrs_streams", Help: "Open load reporting streams."}),
 		reports:  counter("reports_total", "Load reports received."),
-		rejected: vec("rejected_entries_total", "Entries of load reports that were left out because they can't be true, by reason.", "reason"),
+		rejected: vec("rejected_entries_total", "Implausible entries of load reports that were ignored, by reason.", "reason"),
 		unknown:  counter("unknown_service_entries_total", "Entries of load reports on services that are not configured."),
 		foreign:  counter("unsubscribed_entries_total", "Entries left out because no client in the locality of the reporter asks for the service."),
 		merged:   counter("merged_reports_total", "Load reports that were added to the one before because the collector was slow."),

@@ -92,7 +92,7 @@ func (p *Process) fileTroubles() []admin.Attention {
 	note := func(what, why string) {
 		if why != "" {
 			out = append(out, admin.NewAttention(admin.FileRefused,
-				"the %s on disk can't be used: %s; what stood there before is in force, but not after a restart", what, why))
+				"the %s on disk can't be used: %s; its previous content is in force, but not after a restart", what, why))
 		}
 	}
 	for _, c := range p.Shown() {
@@ -115,7 +115,7 @@ func (p *Process) clockTroubles() []admin.Attention {
 		return nil
 	}
 	a := admin.NewAttention(admin.ClockWentBack, "the clock of this machine went back by %s: it had shown %s; "+
-		"ages and ends of certificates are wrong while it is, so mend its time service",
+		"ages and ends of certificates are wrong meanwhile, so fix its time service",
 		back.Round(time.Second), before.UTC().Format(time.RFC3339))
 	if len(p.Loop.Unsaved()) > 0 {
 		a.Text += "; while state can't be saved, versions after a reboot may repeat"

@@ -78,7 +78,7 @@ func (e *explainer) callWarnings() []string {
 			out = append(out, fmt.Sprintf("%s calls %s, %.2g times per request: to have both solved together, give %s calls: [{service: %s, per_request: %.2g}]",
 				c.Caller, name, c.Measured, c.Caller, name, c.Measured))
 		case c.PerRequest > 0 && !c.Used:
-			out = append(out, fmt.Sprintf("the calls from %s are not solved together with it: what is measured counts (%s)", c.Caller, e.whyAlone()))
+			out = append(out, fmt.Sprintf("the calls from %s are not solved together with it: the measured demand counts (%s)", c.Caller, e.whyAlone()))
 		case c.Measured > 0 && math.Abs(c.Measured-c.PerRequest) > offRatio*c.PerRequest:
 			out = append(out, fmt.Sprintf("%s makes %.2g calls per request, not %g: correct per_request", c.Caller, c.Measured, c.PerRequest))
 		}

@@ -58,7 +58,7 @@ func (d *Damping) String() string {
 }
 
 func (d *Damping) why() string {
-	return fmt.Sprintf("the load of %s swung by %.1f percentage points in %.0f ticks while demand and health stayed", d.Locality, 100*d.Amplitude, d.Ticks)
+	return fmt.Sprintf("the load of %s oscillated by %.1f percentage points in %.0f ticks while demand and health stayed", d.Locality, 100*d.Amplitude, d.Ticks)
 }
 
 // later is the damping a tick later.

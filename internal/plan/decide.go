@@ -195,7 +195,7 @@ func vet(in assign.Input, result *assign.Result, now time.Time) (*assign.Result,
 		return result, refused
 	}
 	for i := range left {
-		left[i].Text = "what was published before, too: " + left[i].Text
+		left[i].Text = "also in the previous assignment: " + left[i].Text
 	}
 	return fallback, append(refused, left...)
 }

@@ -119,7 +119,7 @@ func (x InputState) String() string {
 		return fmt.Sprintf("health is old: too few checkers confirm it for %s", age)
 	case InputTopology:
 	}
-	return fmt.Sprintf("endpoints are those of before: the other control plane does not list them for %s", age)
+	return fmt.Sprintf("the previous endpoints are in use: the other control plane has not listed them for %s", age)
 }
 
 // Effect says what the level does.

@@ -173,7 +173,7 @@ func (p PlannedSite) limitWarning(l *LimitExplained) string {
 	switch {
 	case l.State == load.LimitAbsent:
 		if landed := p.landed(); landed != nil && landed.Issued >= minDemand {
-			return fmt.Sprintf("%s has a limit of %s, but no load report tells of it: it is not in force", at, l.Metric)
+			return fmt.Sprintf("%s has a limit of %s, but no load report contains it: the limit is not in force", at, l.Metric)
 		}
 	case l.State == load.LimitStale:
 		return fmt.Sprintf("%s: %s is not reported any more; its limit stays for a while", at, l.Metric)
@@ -181,7 +181,7 @@ func (p PlannedSite) limitWarning(l *LimitExplained) string {
 		return fmt.Sprintf("%s: %s is %s, above its limit of %s, and does not follow the rate: taking load away does not help",
 			at, l.Metric, number(l.Value), number(l.Max))
 	case l.Kept && l.Counts && !l.DryRun:
-		return fmt.Sprintf("%s: the limit of %s allows less than %.0f%% of what was declared or expected, and no more is taken away: "+
+		return fmt.Sprintf("%s: the limit of %s allows less than %.0f%% of the declared or expected capacity, and Isobar removes no more load: "+
 			"look at max_rate, or at the metric", at, l.Metric, 100*leastKept)
 	}
 	return ""

@@ -57,7 +57,7 @@ func (p PlannedSite) Capacity() CapacityExplained {
 	out := CapacityExplained{Locality: p.locality(), Declared: p.declared(), InUse: p.site().Capacity}
 	o := p.observed()
 	if o == nil {
-		out.Why = "no client has told of its requests in progress, and no endpoint of its utilization"
+		out.Why = "no client has reported its requests in progress, and no endpoint its utilization"
 		return out
 	}
 	units := p.units() * orDefault(p.spec().CapacityScaler, 1)

@@ -70,7 +70,7 @@ func asJSON(t *rapid.T, v any) string {
 func wantMilderFallback(t *rapid.T, p *plan.Plan) {
 	var refused, left []invariant.Violation
 	for _, v := range p.Violations {
-		if strings.HasPrefix(v.Text, "what was published before, too: ") {
+		if strings.HasPrefix(v.Text, "also in the previous assignment: ") {
 			left = append(left, v)
 		} else {
 			refused = append(refused, v)

@@ -129,6 +129,6 @@ func (s *Service) whySwung(source isobar.Locality) string {
 	}
 	i, _ := slices.BinarySearchFunc(s.Solved, source, isobar.Locality.Compare)
 	mean := s.Problem.Demand[i]
-	return fmt.Sprintf("demand swings by %.0f%% within report intervals: planned for %.0f and %.0f requests/s, around a mean of %.0f",
+	return fmt.Sprintf("demand varies by %.0f%% within report intervals: planned for %.0f and %.0f requests/s, around a mean of %.0f",
 		100*swing, mean*(1-swing), mean*(1+swing), mean)
 }

@@ -148,7 +148,7 @@ func TestHistoryNamesTheCause(t *testing.T) {
 		{
 			"half of a capacity is gone while demand swings",
 			[]moment{{rates: rates{"us/a": 700}, swing: 0.5, ticks: settled}, {rates: rates{"us/a": 700}, swing: 0.5, edit: edits{rated("us/a", 500)}}},
-			[]string{"capacity of us/a fell from 1000 to 500 requests/s; ", "demand swings by 50% within report intervals", "moved toward us/b"},
+			[]string{"capacity of us/a fell from 1000 to 500 requests/s; ", "demand varies by 50% within report intervals", "moved toward us/b"},
 		},
 		{
 			"half of a capacity is gone while demand does not fit",

@@ -59,7 +59,7 @@ func xdsTroubles(client *xdsclient.Client) []admin.Attention {
 				note(admin.DiscoveryWaiting, "its clients get no endpoints yet: the other control plane has not listed "+svc.EDSName)
 			}
 		case xdsclient.Held:
-			note(admin.DiscoveryHeld, "the other control plane lists no endpoints any more; those of before stay for now")
+			note(admin.DiscoveryHeld, "the other control plane no longer lists endpoints; the previous ones stay for now")
 		case xdsclient.Refused:
 			note(admin.DiscoveryRefused, "what the other control plane lists is refused: "+svc.Refused)
 		case xdsclient.Current, xdsclient.Kept, xdsclient.Empty:

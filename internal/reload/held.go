@@ -360,7 +360,7 @@ func (c *Configuration) Attention() []admin.Attention {
 	out := heldTroubles(c.Held())
 	if why := c.refused.why.Load(); why != nil {
 		out = append(out, admin.NewAttention(admin.FileRefused,
-			"the configuration file is refused: %s; what stood there before is in force, but not after a restart", *why).See("isobar check %s", c.path))
+			"the configuration file is refused: %s; its previous content is in force, but not after a restart", *why).See("isobar check %s", c.path))
 	}
 	return out
 }

@@ -233,7 +233,7 @@ func (x *exchange) register(in *inbound) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if before := x.streams[in.from.Name]; before != nil {
-		before.cancel(errors.New("the replica connected anew"))
+		before.cancel(errors.New("the replica connected again"))
 	}
 	x.streams[in.from.Name] = in
 	x.r.log.Info("a replica connected", "from", in.from.Name, "version", in.version)

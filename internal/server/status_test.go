@@ -135,7 +135,7 @@ func TestWhatAFullDiskRefusedIsWrittenLater(t *testing.T) {
 }
 
 // TestStatusTellsOfOverloadThatTheModeKeeps: where the mode keeps more in a
-// locality than it can serve, though others have room, that needs attention.
+// locality than it can serve, although others have headroom, that needs attention.
 func TestStatusTellsOfOverloadThatTheModeKeeps(t *testing.T) {
 	for _, mode := range []isobar.Mode{isobar.ModeObserve, isobar.ModeFull} {
 		cfg := configuration(t)
@@ -148,7 +148,7 @@ func TestStatusTellsOfOverloadThatTheModeKeeps(t *testing.T) {
 			var s admin.Status
 			w.read("127.0.0.1", "/v1/status", &s)
 			told := strings.Join(admin.AttentionTexts(s.Attention), "\n")
-			if strings.Contains(told, "checkout: us/b is planned at 120% of its declared capacity, though others have room") != (mode == isobar.ModeObserve) {
+			if strings.Contains(told, "checkout: us/b is planned at 120% of its declared capacity, although others have headroom") != (mode == isobar.ModeObserve) {
 				t.Errorf("mode %v: %q", mode, told)
 			}
 		})

@@ -146,7 +146,7 @@ func (f *Files) CompareAndSwapNotify(ctx context.Context, key string, revision u
 		return 0, err
 	}
 	if from == nowhere && revision > 0 && f.seen[key] {
-		return 0, fmt.Errorf("%w: the files of %s were removed from %s: put them back; a restart without them begins anew", ErrGone, key, f.dir)
+		return 0, fmt.Errorf("%w: the files of %s were removed from %s: put them back; a restart without them starts with empty state", ErrGone, key, f.dir)
 	}
 	if have.Revision != revision {
 		return 0, stale(key, have.Revision, revision)
@@ -176,7 +176,7 @@ func (f *Files) inPlace() error {
 	switch now, err := os.Stat(f.dir); {
 	case f.closed:
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %s with the state files was removed: put them back; a restart without them begins anew", ErrGone, f.dir)
+		return fmt.Errorf("%w: %s with the state files was removed: put them back; a restart without them starts with empty state", ErrGone, f.dir)
 	case err == nil && !os.SameFile(now, f.self):
 		return fmt.Errorf("%w: another directory took the place of %s: put back the one that this process has locked, or restart to use the new one", ErrGone, f.dir)
 	}

@@ -19,7 +19,7 @@ func (c *checker) drops() {
 		c.failf(RuleDrop, isobar.Locality{}, "a drop of %v, want 0 to %v", d, most)
 	}
 	if (rules == nil) != (c.next.Classes == nil) {
-		c.failf(RuleDrop, isobar.Locality{}, "what is dropped by class is not what the service says of classes")
+		c.failf(RuleDrop, isobar.Locality{}, "drops by class do not match the service's classes")
 		return
 	}
 	if rules != nil {

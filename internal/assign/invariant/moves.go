@@ -164,7 +164,7 @@ func (c *checker) roundedOnto(full int, over float64, y []float64) {
 				continue
 			}
 			if checkLimit(&c.next.Sites[k])-y[k] >= step*1.001 {
-				c.failedf(RuleRounding, r.Source, over, "%s is above its limit by %.2f requests/s, but %s has room",
+				c.failedf(RuleRounding, r.Source, over, "%s is above its limit by %.2f requests/s, but %s has headroom",
 					c.next.Sites[full].Group.Locality, over, c.next.Sites[k].Group.Locality)
 				return
 			}

@@ -103,7 +103,7 @@ func nodesOf(text string) (*node, *Problem) {
 		return root, nil
 	case costly:
 		return nil, problemAt(doubtful, fmt.Sprintf("the values up to here take more memory than the %d bytes of the document may", len(text)),
-			"write longer values, or several documents; endpoints of services have room enough")
+			"write longer values, or several documents; the memory is enough for endpoints of services")
 	}
 	if p := tooEmpty(text); p != nil {
 		return nil, p

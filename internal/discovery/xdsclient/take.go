@@ -130,7 +130,7 @@ func (c *Client) tellOddities(e, before *entry, l *listing, now time.Time) {
 			"service", e.Settings.Name, "endpoints", l.LeftOut, "first", l.Reason)
 	}
 	if e.emptySince.Equal(now) {
-		c.warn("the other control plane lists no endpoints any more; those of before stay for now",
+		c.warn("the other control plane no longer lists endpoints; the previous ones stay for now",
 			"service", e.Settings.Name, "eds_name", e.EDSName, "endpoints", e.endpoints())
 	}
 }

@@ -46,7 +46,7 @@ func (r *runner) judge(v *Result) (out []Aim) {
 		add("from the third tick on at most 1% of any source's requests to the bad zone (and 2 standard deviations)", allowed, "%s", strings.Join(shares, ", "))
 	}
 	if d := v.Drops; d != nil {
-		add("drops within 5 percentage points of what is needed", math.Abs(d.Dropped-d.Needed) <= mostDropGap,
+		add("drops within 5 percentage points of the needed ones", math.Abs(d.Dropped-d.Needed) <= mostDropGap,
 			"needed %s, told %s, dropped %s", percent(d.Needed), percent(d.Told), percent(d.Dropped))
 		add("drops ended within 5 ticks", d.EndTicks <= mostDropEnd, "%.1f ticks", d.EndTicks)
 	}
@@ -81,7 +81,7 @@ func variance(share float64, of int) float64 { return share * (1 - share) / floa
 // stays is the aim that every source is sent to its own zone from the beginning to
 // the end. Envoys may still eject by themselves what fails too often.
 func (v *Result) stays() Aim {
-	return Aim{Aim: "every source is sent to its own zone all the time", Met: v.Away == 0, Detail: percent(v.Away) + " elsewhere at the most"}
+	return Aim{Aim: "every source is sent to its own zone all the time", Met: v.Away == 0, Detail: percent(v.Away) + " elsewhere at most"}
 }
 
 // Missed counts the aims that a result does not meet.

@@ -183,7 +183,7 @@ func CheckerFrom(r *healthv3.HealthCheckRequest, form rpc.Form) (CheckerHello, e
 		return CheckerHello{}, err
 	}
 	if n.ID == "" {
-		return CheckerHello{}, rpc.BadMessagef("node.id", "missing: checkers are told apart by it")
+		return CheckerHello{}, rpc.BadMessagef("node.id", "missing: it identifies the checker")
 	}
 	if strings.ContainsFunc(n.ID, unicode.IsControl) {
 		return CheckerHello{}, rpc.BadMessagef("node.id", "it holds a control character")
