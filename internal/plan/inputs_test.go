@@ -217,7 +217,7 @@ func TestMissingInputsSlowDown(t *testing.T) {
 		{"most reports", plan.Input{Load: demandOf(700, 0.6, time.Minute)}, plan.LevelHeld, "reports are missing"},
 		{"health", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, time.Minute)}, plan.LevelCautious, "health is old"},
 		{"health, for long", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, 2*time.Hour)}, plan.LevelHeld, "health is old"},
-		{"topology", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputTopology, 200*time.Hour)}, plan.LevelCautious, "endpoints are those of before"},
+		{"topology", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputTopology, 200*time.Hour)}, plan.LevelCautious, "the previous endpoints are in use: the other control plane has not listed them for 200h0m0s"},
 		{"a little health", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, time.Second)}, plan.LevelFresh, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
