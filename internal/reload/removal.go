@@ -162,7 +162,7 @@ func (c *Configuration) removal(next *config.Live, now time.Time) string {
 	}
 	what := have.removedBy(&left)
 	if what != "" {
-		what += fmt.Sprintf(", with what was removed in the last %v minutes", removalMemory.Minutes())
+		what += fmt.Sprintf(", together with the removals of the last %v minutes", removalMemory.Minutes())
 	}
 	return what
 }
