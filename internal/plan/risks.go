@@ -42,7 +42,7 @@ func (d *ServiceDifference) risks() []Risk {
 		above := fmt.Sprintf("above its ceiling of %.0f%%; %.1f%% now", 100*l.Ceiling, 100*l.Utilization.Before)
 		switch u := l.Utilization; {
 		case worse(u.First) && worse(u.Settled):
-			note(l.Locality, "%s is used to %.1f%% after the first tick and %.1f%% when all has settled, %s", l.Locality, 100*u.First, 100*u.Settled, above)
+			note(l.Locality, "%s is used to %s, %s", l.Locality, bothTimes(fmt.Sprintf("%.1f%%", 100*u.First), fmt.Sprintf("%.1f%%", 100*u.Settled)), above)
 		case worse(u.First):
 			note(l.Locality, "%s is used to %.1f%% after the first tick, %s", l.Locality, 100*u.First, above)
 		case worse(u.Settled):
@@ -50,4 +50,12 @@ func (d *ServiceDifference) risks() []Risk {
 		}
 	}
 	return out
+}
+
+// bothTimes says what a number is after the first tick and when all has settled.
+func bothTimes(first, settled string) string {
+	if first == settled {
+		return first + " after the first tick and later"
+	}
+	return first + " after the first tick and " + settled + " when all has settled"
 }
