@@ -313,7 +313,7 @@ func TestRemovalsInStepsAreHeld(t *testing.T) {
 	w.write("a", "b", "c")
 	testhelp.Eventually(t, "a held change", func() bool {
 		h := w.status().Held
-		return h != nil && h.Removes == "2 of 5 services, with what was removed in the last 5 minutes"
+		return h != nil && h.Removes == "2 of 5 services, together with the removals of the last 5 minutes"
 	})
 	w.in("a", "b", "c", "d")
 	w.write("b", "c", "d", "e") // one comes back, another goes
