@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all test-kubernetes test-kubernetes-short bench-kubernetes interop-istio crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop duel fleets microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all test-kubernetes test-kubernetes-short bench-kubernetes interop-istio crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop duel fleets figures microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -270,6 +270,12 @@ fleets: build ## simulate random fleets with faults, by capacity_trust, beside a
 	cd bench && $(GO) build -trimpath -o ../bin/fleets ./fleets
 	bin/fleets -isobar bin/isobar $(FLEETS)
 
+# One after the other, as each needs the machine for itself.
+figures: ## what Isobar makes of wrong capacities and faults: 506 random fleets, the scenario library, real Envoys, the duel (50 minutes)
+	$(MAKE) fleets FLEETS='-library examples/scenarios $(FLEETS)'
+	$(MAKE) envoy-loop
+	$(MAKE) duel
+
 microbench: ## run the benchmarks of the packages; compare two runs with benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
 
@@ -284,4 +290,4 @@ cover: ## write coverage.html and print the total
 	$(GO) tool cover -func coverage.out | tail -n 1
 
 clean: ## remove what the other targets made
-	rm -rf bin dist bench.txt envoy-loop.json coverage.out coverage.html
+	rm -rf bin dist bench.txt envoy-loop.json duel.json coverage.out coverage.html
