@@ -364,12 +364,17 @@ func (n *Node) outlived(p *peer, left *Presence, now time.Duration) bool {
 	return !p.ever || age+n.opts.fresh() < now-p.heard
 }
 
+// repeats reports whether the replica was heard since the leader last found that another one
+// reaches more: what one told before it was killed counts at one heartbeat only.
+func (n *Node) repeats(p *peer) bool { return n.strikes == 0 || p.heard > n.struck }
+
 // compareReach has a leader step down when another replica that reaches the engine
 // hears more of the group than the leader does, for two heartbeats. A replica that
 // the leader does not hear tells it by way of the engine. One that the leader hears,
-// but that does not hear the leader, counts against those that do.
+// but that does not hear the leader, counts against those that do. A leader that ends goes on:
+// it gives leadership up soon, and may have to take drops back before.
 func (n *Node) compareReach(now time.Duration) {
-	if n.role != Leading {
+	if n.role != Leading || n.leaving {
 		n.strikes = 0
 		return
 	}
@@ -381,7 +386,7 @@ func (n *Node) compareReach(now time.Duration) {
 		if p.status.Deaf {
 			reach = hear
 		}
-		more = more || n.live(p, now) && p.status.Engine && p.status.Reaches > reach
+		more = more || n.live(p, now) && n.repeats(p) && p.status.Engine && p.status.Reaches > reach
 	}
 	for _, present := range n.engine.standing.Present {
 		p := n.peer(present.Name)
@@ -391,6 +396,7 @@ func (n *Node) compareReach(now time.Duration) {
 		n.strikes = 0
 		return
 	}
+	n.struck = now
 	if n.strikes++; n.strikes < 2 || n.stepped.set && now-n.stepped.at < n.opts.StepDownEvery {
 		return
 	}

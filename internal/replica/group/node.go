@@ -89,6 +89,7 @@ type Node struct {
 	rest     time.Duration // no campaign before
 	free     instant       // since when the engine says that nobody leads
 	strikes  int           // consecutive heartbeats at which another replica reached more
+	struck   time.Duration // the last of them
 	stepped  instant       // when the node last stepped down for that
 	leaving  bool
 	closes   bool // leaving: the replica may lead once more if nobody stays

@@ -71,6 +71,30 @@ func TestLeaderOutlivesAFollower(t *testing.T) {
 	}
 }
 
+// TestLeaderOutlivesAllFollowers: what a follower told directly before it was killed counts once. It
+// still heard another one that had been killed before, which the leader hears no more.
+func TestLeaderOutlivesAllFollowers(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	c := s.lead()
+	began := s.now
+	for s.now-began < 6*time.Second {
+		if s.now-began <= 2400*time.Millisecond {
+			s.hears("b", group.Message{Status: &group.Status{Claim: c, Engine: true, Reaches: 3}})
+		}
+		s.wait(200 * time.Millisecond)
+		for _, a := range s.acts {
+			if a.Request != nil && a.Request.Op == group.OpRenew {
+				s.node.Answered(s.now, a.Request.ID, group.Answer{Standing: group.Standing{Holder: s.self, Claim: c}})
+			}
+		}
+		s.take()
+		s.acts = nil
+	}
+	if s.node.Role() != group.Leading {
+		t.Errorf("the leader became %s after both followers were killed", s.node.Role())
+	}
+}
+
 // TestRestEndsWhereNobodyLeads: a replica that stepped down takes leadership again if no
 // other replica does in the time of two attempts, as when the others stepped down, too.
 func TestRestEndsWhereNobodyLeads(t *testing.T) {
