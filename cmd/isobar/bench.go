@@ -57,7 +57,7 @@ because of them. Do not use --rate with a server that has other clients.`,
 	f.StringVar(&o.Target, "server", "127.0.0.1:18000", "the server's xDS address, HOST:PORT")
 	f.IntVar(&o.Clients, "clients", 100, "clients, each with a stream for discovery and one for load reports")
 	f.IntVar(&o.Connections, "connections", 0, "TCP connections for all clients (default: one for 50 clients)")
-	f.IntVar(&o.Addresses, "addresses", 0, "number of addresses of 127.0.0.0/8 for connections to a server on this machine (Linux), because limits count by address")
+	f.IntVar(&o.Addresses, "addresses", 0, "addresses of 127.0.0.0/8 to connect from to a server on this machine (Linux), because limits count by address")
 	f.StringSliceVar(&flags.localities, "localities", nil, "where the clients are: region/zone,... (default: where services have endpoints)")
 	f.StringSliceVar(&o.Services, "services", nil, "services to subscribe to (default: all services of the server)")
 	f.IntVar(&o.Subscribe, "subscribe", loadgen.DefaultSubscribe, "services of each client")

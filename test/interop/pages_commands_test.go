@@ -102,7 +102,7 @@ var operatorPages = map[string][]pageCommand{
 		{line: "isobar check -c /etc/isobar/isobar.yaml", prints: "isobar.yaml"},
 		{line: "sudo systemctl daemon-reload", notRun: asRoot},
 		{line: "sudo systemctl enable --now isobar", notRun: asRoot},
-		{line: "isobar status", prints: "in order|checkout"},
+		{line: "isobar status", prints: "no problems|checkout"},
 		{line: `docker build -f deploy/container/Dockerfile --build-arg COMMIT="$(git rev-parse HEAD)" -t isobar:dev .`, notRun: docker},
 		{line: `docker run -d --name isobar --network host --stop-timeout 30 --read-only -v "$PWD/isobar.yaml:/etc/isobar/isobar.yaml:ro" -v isobar-state:/var/lib/isobar isobar:dev`, notRun: docker},
 		{line: "helm install isobar deploy/helm/isobar --namespace isobar --create-namespace --set tls.mode=existingSecret", notRun: "no cluster runs here; test/kubernetes installs the chart with helm"},
