@@ -88,7 +88,7 @@ func (e *ending) takeBack() {
 func TestGroupsThatStop(t *testing.T) {
 	for i := range min(*seeds, 10_000) {
 		w := newWorld(t, *first+uint64(i))
-		w.stop = true
+		w.stop, w.ordered = true, true
 		w.run(20 * time.Second)
 		killed := map[*member]bool{}
 		for range w.rng.IntN(len(w.members)) {

@@ -36,6 +36,7 @@ type world struct {
 	slow    time.Duration // added to each message
 	engine  engine
 	stop    bool // no more faults
+	ordered bool // messages arrive in the order in which they were sent, as on one stream
 
 	contents  map[uint64][32]byte  // by version
 	claims    map[group.Claim]bool // that the engine ever had
@@ -325,11 +326,14 @@ func (m *member) send(s *group.Send) {
 		})()
 	}
 	delay := w.between(time.Millisecond, 40*time.Millisecond) + w.slow
+	if w.ordered {
+		delay = 20 * time.Millisecond
+	}
 	if w.rng.IntN(100) == 0 && !w.stop {
 		delay += w.between(0, 3*time.Second)
 	}
 	w.after(delay, arrive)
-	if w.rng.IntN(200) == 0 {
+	if w.rng.IntN(200) == 0 && !w.ordered {
 		w.after(delay+w.between(0, time.Second), arrive) // once more
 	}
 }
