@@ -74,11 +74,21 @@ func TestLeaderOutlivesAFollower(t *testing.T) {
 // TestLeaderOutlivesAllFollowers: what a follower told directly before it was killed counts once. It
 // still heard another one that had been killed before, which the leader hears no more.
 func TestLeaderOutlivesAllFollowers(t *testing.T) {
+	t.Run("which were killed", func(t *testing.T) { outlives(t, 2400*time.Millisecond, false) })
+	t.Run("as it ends", func(t *testing.T) { outlives(t, 6*time.Second, true) })
+}
+
+// outlives asserts that a leader goes on to lead while b, for some time, tells that it reaches more.
+func outlives(t *testing.T, tells time.Duration, ends bool) {
+	t.Helper()
 	s := newScript(t, group.Saved{})
 	c := s.lead()
+	if ends {
+		s.node.Announce(s.now, true)
+	}
 	began := s.now
 	for s.now-began < 6*time.Second {
-		if s.now-began <= 2400*time.Millisecond {
+		if s.now-began <= tells {
 			s.hears("b", group.Message{Status: &group.Status{Claim: c, Engine: true, Reaches: 3}})
 		}
 		s.wait(200 * time.Millisecond)
