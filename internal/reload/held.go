@@ -31,9 +31,11 @@ const (
 type heldServices struct {
 	mu       sync.Mutex // held while the configuration changes
 	services map[string]*heldService
-	digest   string // of the file in force
-	waiting  *heldChangeError
-	recent   recentRemovals
+	digest   string           // of the file in force
+	waiting  *heldChangeError // as the file is now; nil while it is refused for another reason
+	// pending says that a change was held, and none has been taken since.
+	pending bool
+	recent  recentRemovals
 
 	servicesGauge, waitingGauge prometheus.Gauge
 }
@@ -104,13 +106,10 @@ func (c *Configuration) specsOf(held map[string]*heldService, next *config.Live)
 // the removal of some services. c.held.mu is held.
 func (c *Configuration) hold(next *config.Live, digest string) (map[string]*heldService, error) {
 	out := map[string]*heldService{}
-	if removesAll(next) {
-		return out, nil
-	}
 	if what := c.removal(next, time.Now()); what != "" {
 		return nil, &heldChangeError{digest: digest, what: what}
 	}
-	silent := c.silent()
+	_, silent := c.subscribers()
 	leaving, cluster := c.leaving(next, silent)
 	if cluster > 0 {
 		return nil, &heldChangeError{digest: digest, what: fmt.Sprintf("%d services of the Kubernetes cluster that clients send to", cluster)}
@@ -130,12 +129,13 @@ func (c *Configuration) hold(next *config.Live, digest string) (map[string]*held
 // leaving lists the services in force that another configuration does not have, or has
 // without endpoints, with the endpoints that they have now, and counts those of the Kubernetes cluster
 // that clients send to. Isobar can't serve the latter as before: without the cluster
-// it does not learn when other Pods get their addresses.
+// it does not learn when other Pods get their addresses. With services: [] those of the file
+// itself are not listed: an operator wrote that there are none.
 func (c *Configuration) leaving(next *config.Live, silent map[string]int) (out []isobar.Service, cluster int) {
 	stay := c.served(next)
 	for _, o := range c.registry.List() {
 		switch {
-		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name]:
+		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name] || o.Owner == isobar.OwnerFile && removesAll(next):
 		case o.Owner != isobar.OwnerKubernetes:
 			if hasEndpoints(&o.Service) {
 				out = append(out, o.Service)
@@ -155,12 +155,14 @@ func (c *Configuration) rateOf(service string) float64 {
 		return 0
 	}
 	v, ok := p.Service(service)
-	if !ok || v.Result == nil {
+	if !ok {
 		return 0
 	}
 	planned, measured := 0.0, 0.0
-	for i := range v.Result.Sources {
-		planned += v.Result.Sources[i].Demand
+	if v.Result != nil {
+		for i := range v.Result.Sources {
+			planned += v.Result.Sources[i].Demand
+		}
 	}
 	if v.Load != nil {
 		for i := range v.Load.Sources {
@@ -170,16 +172,19 @@ func (c *Configuration) rateOf(service string) float64 {
 	return max(planned, measured)
 }
 
-// silent counts, by service, the clients that subscribe to it and report no load.
-func (c *Configuration) silent() map[string]int {
-	out := map[string]int{}
-	if c.clients == nil {
-		return out // nobody can be connected yet
+// subscribers counts, by service, the clients that subscribe to it, and those of them that
+// report no load. A replica of a group knows its own clients only, and replicas that hold
+// different services would not agree on any file: there it counts none.
+func (c *Configuration) subscribers() (all, silent map[string]int) {
+	all, silent = map[string]int{}, map[string]int{}
+	if c.clients == nil || c.group != nil { // without clients nobody can be connected yet
+		return all, silent
 	}
 	for _, x := range c.clients.Subscribers() {
-		out[x.Service] += x.Silent
+		all[x.Service] += x.Streams
+		silent[x.Service] += x.Silent
 	}
-	return out
+	return all, silent
 }
 
 // keep takes note of what a change that is in force holds. c.held.mu is held.
@@ -196,81 +201,16 @@ func (c *Configuration) keep(next *config.Live, held map[string]*heldService, di
 			c.log.Info("a held service was released", "service", name, "removed", !stay[name])
 		}
 	}
-	c.held.services, c.held.digest, c.held.waiting = held, digest, nil
+	c.held.services, c.held.digest = held, digest
 	c.held.show()
-	if err := c.saveConfigured(); err != nil {
-		c.log.Error("could not save the configured services; services removed while the process is down are not held", "error", err)
-	}
+	c.saveConfigured()
 }
 
-// Configured are the services of the configuration as they are kept, for a service that is
-// removed while the process is down.
-type Configured struct {
-	Services []isobar.Service `json:"services"` // sorted by name
-	// Held are the services that are held, with what clients sent to them when that
-	// began, requests/s: the demand of the saved plan is up to half a minute old.
-	Held map[string]float64 `json:"held,omitempty"`
-}
-
-// saveConfigured keeps what the configuration has put in force, but for what a
-// Kubernetes cluster lists, which changes without it. c.held.mu is held.
-func (c *Configuration) saveConfigured() error {
-	if c.path == "" {
-		return nil
-	}
-	saved := Configured{Services: []isobar.Service{}}
-	for _, o := range c.registry.List() {
-		if o.Owner != isobar.OwnerAPI && o.Owner != isobar.OwnerKubernetes {
-			saved.Services = append(saved.Services, o.Service)
-		}
-	}
-	for name, h := range c.held.services {
-		if saved.Held == nil {
-			saved.Held = map[string]float64{}
-		}
-		saved.Held[name] = h.rate
-	}
-	return c.state.SaveConfigured(saved)
-}
-
-// holdAtStart is hold for what was removed while the process was down.
-func (c *Configuration) holdAtStart() map[string]*heldService {
-	if c.path == "" || removesAll(c.settings.Current()) {
-		return nil
-	}
-	saved, err := c.state.LoadConfigured()
-	if err != nil {
-		c.log.Error("could not read the previous services; removed services are not held", "error", err)
-		return nil
-	}
-	demand, err := c.state.LoadPlan()
-	if saved == nil || (demand == nil || err != nil) && len(saved.Held) == 0 {
-		return nil // nothing is known of before; a plan that can't be read is told elsewhere
-	}
-	rates := map[string]float64{}
-	if demand != nil && err == nil {
-		for _, d := range demand.Demand() {
-			rates[d.Service] += d.Rate
-		}
-	}
-	for name, rate := range saved.Held {
-		rates[name] = max(rates[name], rate)
-	}
-	before := &config.Live{Services: saved.Services}
-	stay := c.served(c.settings.Current())
-	all := missingOf(c.servedOf(before), stay)
-	out := map[string]*heldService{}
-	for i := range saved.Services {
-		spec := saved.Services[i]
-		if _, err := c.registry.Get(spec.Name); err == nil || stay[spec.Name] || !hasEndpoints(&spec) {
-			continue // the API has it, or there is nothing to hold
-		}
-		many := large(all, len(saved.Services))
-		if rate := rates[spec.Name]; rate > heldRate || many {
-			out[spec.Name] = &heldService{spec: spec, rate: rate, since: time.Now(), confirmed: many}
-		}
-	}
-	return out
+// wait takes note of a change that is held; nil = none is, since another one is in force.
+// c.held.mu is held.
+func (c *Configuration) wait(change *heldChangeError) {
+	c.held.waiting, c.held.pending = change, change != nil
+	c.held.show()
 }
 
 // followHeld removes held services to which nothing is sent any more.
@@ -287,29 +227,32 @@ func (c *Configuration) followHeld(ctx context.Context) {
 	}
 }
 
+// settling is for how long it may not be known of a client that comes back whether it
+// reports load.
+const settling = 30 * time.Second
+
 func (c *Configuration) dropIdle(now time.Time) {
+	c.held.mu.Lock()
+	none := len(c.held.services) == 0
+	c.held.mu.Unlock()
+	if none {
+		return
+	}
+	subscribed, silent := c.subscribers()
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
 	current := c.settings.Current()
-	patience := heldIntervals * current.ReportInterval
 	left := map[string]*heldService{}
-	var listed map[string]bool
-	var silent map[string]int
-	if len(c.held.services) > 0 {
-		listed, silent = c.served(current), c.silent()
-	}
+	listed := c.served(current)
 	for name, h := range c.held.services {
 		if listed[name] { // a Kubernetes cluster has it by now
 			continue
 		}
-		rate := c.rateOf(name)
-		h.silent = silent[name]
-		switch {
-		case rate > heldRate || h.silent > 0:
-			h.rate, h.idle = rate, time.Time{}
-		case h.idle.IsZero():
-			h.idle = now
+		patience := heldIntervals * current.ReportInterval
+		if subscribed[name] > 0 {
+			patience = max(patience, settling)
 		}
+		h.follow(c.rateOf(name), silent[name], now)
 		if h.confirmed || h.idle.IsZero() || now.Sub(h.idle) < patience {
 			left[name] = h
 		}
@@ -324,7 +267,19 @@ func (c *Configuration) dropIdle(now time.Time) {
 	c.keep(current, left, c.held.digest)
 }
 
-// noteFile takes note of why the configuration file is not in force; nil = it is.
+// follow takes note of what clients send to a held service.
+func (h *heldService) follow(rate float64, silent int, now time.Time) {
+	h.silent = silent
+	switch {
+	case rate > heldRate || silent > 0:
+		h.rate, h.idle = rate, time.Time{}
+	case h.idle.IsZero():
+		h.idle = now
+	}
+}
+
+// noteFile takes note of why the configuration file is not in force; nil = it is. A file that
+// is refused after one that was held makes what that one removes no less.
 func (c *Configuration) noteFile(err error) {
 	_, held := errors.AsType[*heldChangeError](err)
 	if !held {
@@ -380,4 +335,17 @@ func heldTroubles(held *admin.HeldConfiguration) []admin.Attention {
 		note(h.Service, heldText(&h, held.Digest))
 	}
 	return out
+}
+
+// heldText says that a service is held, and what to do.
+func heldText(h *admin.HeldService, digest string) string {
+	text := fmt.Sprintf("service %s: held: removed from the configuration while clients send %.4g requests/s; it is served as before "+
+		"until they stop, or until isobar reload --confirm %s", h.Service, h.Rate, digest)
+	switch {
+	case h.Silent == 1:
+		text += "; 1 client subscribes to it and reports no load, so what it sends is not known"
+	case h.Silent > 1:
+		text += fmt.Sprintf("; %d clients subscribe to it and report no load, so what they send is not known", h.Silent)
+	}
+	return text
 }

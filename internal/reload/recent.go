@@ -3,6 +3,7 @@ package reload
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -47,6 +48,23 @@ func (c *contents) lacks(at place) bool {
 	return !c.places[at] && (c.own[at.service] || !c.services[at.service])
 }
 
+// lost reports whether a configuration lost a service, or the endpoints of one of its
+// localities.
+func (c *contents) lost(s *isobar.Service) bool {
+	return !c.services[s.Name] || slices.ContainsFunc(s.Localities, func(l isobar.ServiceLocality) bool {
+		return len(l.Endpoints) > 0 && c.lacks(place{s.Name, l.Locality})
+	})
+}
+
+// forget leaves services out.
+func (c *contents) forget(services []string) {
+	for _, name := range services {
+		delete(c.services, name)
+		delete(c.own, name)
+	}
+	maps.DeleteFunc(c.places, func(at place, _ bool) bool { return !c.services[at.service] })
+}
+
 // removedBy says how much of it another configuration does not have, where that is
 // more than a third of the services, or of the localities of services, and more
 // than one; "" otherwise.
@@ -84,9 +102,17 @@ func (r *recentRemovals) note(before, after *contents, now time.Time) {
 			kept = append(kept, x)
 		}
 	}
-	gone := removedAt{at: now, services: maps.Clone(before.services), places: maps.Clone(before.places)}
-	maps.DeleteFunc(gone.services, func(name string, _ bool) bool { return after.services[name] })
-	maps.DeleteFunc(gone.places, func(at place, _ bool) bool { return !after.lacks(at) })
+	gone := removedAt{at: now, services: map[string]bool{}, places: map[place]bool{}}
+	for name := range before.services {
+		if !after.services[name] {
+			gone.services[name] = true
+		}
+	}
+	for at := range before.places {
+		if after.lacks(at) {
+			gone.places[at] = true
+		}
+	}
 	if len(gone.services)+len(gone.places) > 0 {
 		kept = append(kept, gone)
 	}

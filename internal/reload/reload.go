@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -121,11 +122,17 @@ func Start(o *Options) (*Configuration, error) {
 	c.held.register(c.registerer)
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
-	held := c.holdAtStart()
+	held, waiting := c.holdAtStart()
 	if err := c.configureSources(c.settings.Current(), held, func() {}); err != nil {
 		return nil, err
 	}
-	c.keep(c.settings.Current(), held, digestOf(c.data))
+	digest := digestOf(c.data)
+	if waiting != nil {
+		c.log.Warn("configuration", "warning", waiting.Error())
+		digest = "" // the file is not in force
+	}
+	c.wait(waiting)
+	c.keep(c.settings.Current(), held, digest)
 	return c, nil
 }
 
@@ -176,8 +183,12 @@ func (c *Configuration) take(data []byte, confirmed bool) error {
 	var held map[string]*heldService
 	if !confirmed {
 		if held, err = c.hold(&next.Live, digest); err != nil {
-			c.held.waiting, _ = errors.AsType[*heldChangeError](err)
-			c.held.show()
+			change, _ := errors.AsType[*heldChangeError](err)
+			first := !c.held.pending
+			c.wait(change)
+			if first {
+				c.saveConfigured()
+			}
 			return err
 		}
 	}
@@ -199,6 +210,7 @@ func (c *Configuration) take(data []byte, confirmed bool) error {
 		had, has := c.contentsOf(previous), c.contentsOf(&next.Live)
 		c.held.recent.note(&had, &has, time.Now())
 	}
+	c.wait(nil)
 	c.keep(&next.Live, held, digest)
 	if outdated != "" {
 		c.log.Warn("configuration", "warning", outdated)
@@ -293,4 +305,57 @@ func (c *Configuration) outdatedDefaults(next *config.Live) string {
 	}
 	return fmt.Sprintf("defaults have changed, but %d services of the API keep the defaults that were in force when they were written; "+
 		"write them again to have the new ones", n)
+}
+
+// Preview implements [admin.Configuration]: it tells what another configuration file would change. What a reload would
+// refuse, it refuses.
+func (c *Configuration) Preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {
+	file, found, err := config.Decode("body", body)
+	warnings := problems(found)
+	if err != nil {
+		return plan.Difference{}, warnings, inputError(err)
+	}
+	next := &file.Live
+	if err := c.lost("body", next); err != nil {
+		return plan.Difference{}, warnings, inputError(err)
+	}
+	services, held := c.previewHeld(next, digestOf(body))
+	for _, text := range held {
+		warnings = append(warnings, admin.Problem{Error: text})
+	}
+	provided := c.providers.Preview(next)
+	topology, operators, conflicts, err := c.registry.Preview(services, provided, next.Network)
+	if err != nil {
+		return plan.Difference{}, warnings, inputError(err)
+	}
+	for _, text := range conflicts {
+		warnings = append(warnings, admin.Problem{Error: text})
+	}
+	for i := range provided {
+		for _, svc := range provided[i].Awaited {
+			text := "service " + svc.Name + " of discovery." + provided[i].Owner + " has no endpoints before " + providers.Name(provided[i].Owner) +
+				" lists them: its clients keep what they have"
+			warnings = append(warnings, admin.Problem{Error: text})
+		}
+	}
+	if text := c.outdatedDefaults(next); text != "" {
+		warnings = append(warnings, admin.Problem{Error: text})
+	}
+	d, err := c.loop.Preview(ctx, topology, operators)
+	return d, warnings, err
+}
+
+// previewHeld lists the services that would be in force with another
+// configuration, and says what would be held.
+func (c *Configuration) previewHeld(next *config.Live, digest string) (services []isobar.Service, warnings []string) {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	held, err := c.hold(next, digest)
+	if err != nil {
+		return next.Services, []string{err.Error()}
+	}
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		warnings = append(warnings, heldText(&admin.HeldService{Service: name, Rate: held[name].rate, Silent: held[name].silent}, digest))
+	}
+	return c.withHeld(next, held), warnings
 }

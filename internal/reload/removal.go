@@ -145,13 +145,24 @@ func (c *Configuration) contentsOf(of *config.Live) contents { return contentsOf
 // together with what the changes before it removed. While a change is held, time alone does
 // not make it harmless. c.held.mu is held.
 func (c *Configuration) removal(next *config.Live, now time.Time) string {
-	have, left := c.contentsOf(c.settings.Current()), c.contentsOf(next)
+	current := c.settings.Current()
+	return c.removalFrom(c.contentsOf(current), current, next, now)
+}
+
+// removalFrom is removal from what another configuration has. With services: [] an operator
+// removes what the file itself lists; what others list is not meant by it.
+func (c *Configuration) removalFrom(have contents, before, next *config.Live, now time.Time) string {
+	left := c.contentsOf(next)
+	if removesAll(next) {
+		have.forget(ownNames(before))
+		return have.removedBy(&left)
+	}
 	if what := have.removedBy(&left); what != "" {
 		return what
 	}
 	earlier := false
 	for _, x := range c.held.recent {
-		if c.held.waiting != nil || now.Sub(x.at) < removalMemory {
+		if c.held.pending || now.Sub(x.at) < removalMemory {
 			maps.Copy(have.services, x.services)
 			maps.Copy(have.places, x.places)
 			earlier = true
@@ -162,7 +173,7 @@ func (c *Configuration) removal(next *config.Live, now time.Time) string {
 	}
 	what := have.removedBy(&left)
 	if what != "" {
-		what += fmt.Sprintf(", together with the removals of the last %v minutes", removalMemory.Minutes())
+		what += ", together with earlier removals"
 	}
 	return what
 }

@@ -1,0 +1,116 @@
+package server_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+)
+
+// restart ends the server, and starts one with what it kept.
+func (w *heldWorld) restart() {
+	w.t.Helper()
+	w.stop()
+	w.serve()
+}
+
+// TestHeldLocalitiesStayOverRestarts: a file that takes localities from many services is not
+// in force after a restart, either, and what it adds is.
+func TestHeldLocalitiesStayOverRestarts(t *testing.T) {
+	t.Parallel()
+	both := "us/a: 10.0.0.1:80, us/b: 10.0.0.2:80"
+	w := newHeldWorld(t, "c")
+	w.writeIn(map[string]string{"a": both, "b": both})
+	w.in("a", "b")
+	w.writeIn(map[string]string{"a": "us/b: 10.0.0.2:80", "b": "us/b: 10.0.0.2:80", "d": "us/b: 10.0.0.4:80"})
+	const removes = "2 of the 4 localities of all services, or all endpoints there"
+	testhelp.Eventually(t, "a held change", func() bool { h := w.status().Held; return h != nil && h.Removes == removes })
+	w.restart()
+	w.in("a", "b", "d")
+	if a, b := w.endpoints("a"), w.endpoints("b"); a != 2 || b != 2 {
+		t.Errorf("after the restart a has %d endpoints and b has %d", a, b)
+	}
+	if h := w.status().Held; h == nil || h.Removes != removes {
+		t.Fatalf("held after the restart: %+v", h)
+	}
+	if left, err := w.Reload(w.status().Held.Digest); err != nil || left != nil {
+		t.Fatalf("confirmed: %+v, %v", left, err)
+	}
+	testhelp.Eventually(t, "one endpoint of each", func() bool { return w.endpoints("a") == 1 && w.endpoints("b") == 1 })
+}
+
+// TestHeldStepsStayOverRestarts: steps count together over a restart, too.
+func TestHeldStepsStayOverRestarts(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d", "e")
+	w.write("a", "b", "c", "d")
+	w.in("a", "b", "c", "d")
+	w.write("a", "b", "c")
+	testhelp.Eventually(t, "a held change", func() bool { return w.status().Held != nil })
+	w.restart()
+	w.in("a", "b", "c", "d")
+	if h := w.status().Held; h == nil || h.Removes != "2 of 5 services, together with earlier removals" {
+		t.Errorf("held after the restart: %+v", h)
+	}
+}
+
+// TestHeldServicesOfSilentClientsStayOverRestarts: who reports no load is in no saved plan.
+func TestHeldServicesOfSilentClientsStayOverRestarts(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d")
+	leave := w.subscribe("a")
+	defer leave()
+	testhelp.Eventually(t, "a silent client", func() bool {
+		return slices.ContainsFunc(w.status().Attention, func(a admin.Attention) bool { return a.Code == admin.ClientsSilent })
+	})
+	w.write("b", "c", "d", "e")
+	w.in("a", "b", "c", "d", "e")
+	w.restart()
+	w.in("a", "b", "c", "d", "e")
+	if h := w.status().Held; h == nil || len(h.Services) != 1 || h.Services[0].Service != "a" {
+		t.Errorf("held after the restart: %+v", h)
+	}
+}
+
+// TestFilesOfTheStartAreHeldForGood: what a file lost while the process was down stays over
+// later changes and restarts, until an operator confirms.
+func TestFilesOfTheStartAreHeldForGood(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d")
+	w.in("a", "b", "c", "d")
+	w.stop()
+	w.write("a", "b")
+	w.serve()
+	w.in("a", "b", "c", "d")
+	w.restart()
+	w.in("a", "b", "c", "d")
+	w.stop()
+	w.write("a", "b", "e")
+	w.serve()
+	w.in("a", "b", "c", "d", "e")
+	if left, err := w.Reload(w.status().Held.Digest); err != nil || left != nil {
+		t.Fatalf("confirmed: %+v, %v", left, err)
+	}
+	w.in("a", "b", "e")
+	w.restart()
+	w.in("a", "b", "e")
+}
+
+// writeIn replaces the file; places are those of each service, as "LOCALITY: ADDRESS".
+func (w *heldWorld) writeIn(services map[string]string) {
+	w.t.Helper()
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		var places []string
+		for at := range strings.SplitSeq(services[name], ", ") {
+			locality, address, _ := strings.Cut(at, ": ")
+			places = append(places, fmt.Sprintf("{locality: %s, endpoints: [%q]}", locality, address))
+		}
+		list = append(list, fmt.Sprintf("\n- {name: %s, localities: [%s]}", name, strings.Join(places, ", ")))
+	}
+	w.writeServices(strings.Join(list, ""))
+}
