@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -81,6 +82,9 @@ func (e *entry) transfer(from, to int, share float64) {
 	e.load[to] += e.rate * share
 }
 
+// entryText is the same for most rows of a tick, so that it is made once.
+var entryText = fmt.Sprintf("localities that would get less than %g%% of the requests get none: ", 100*entryShare)
+
 // enter leaves out sites that are new to the row and too small, the smallest
 // first, where the others have room for what they were to get.
 func (e *entry) enter() {
@@ -104,8 +108,7 @@ func (e *entry) enter() {
 	}
 	if count > 0 {
 		e.note(ReasonEntry, e.t.sites[last].Group.Locality,
-			fmt.Sprintf("localities that would get less than %g%% of the requests get none: %d, for which %.2f%% were meant",
-				100*entryShare, count, 100*left))
+			entryText+strconv.Itoa(count)+", for which "+strconv.FormatFloat(100*left, 'f', 2, 64)+"% were meant")
 	}
 }
 
