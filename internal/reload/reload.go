@@ -154,10 +154,21 @@ func (c *Configuration) Follow(ctx context.Context, start func(func() error)) {
 	})
 	start(func() error {
 		discovery.WatchFile(ctx, c.path, discovery.WatchOptions{
-			Current: c.data, Refused: c.noteFile, Bell: c.trigger, Logger: c.log, Registerer: c.registerer,
+			Current: c.inForce(), Refused: c.noteFile, Bell: c.trigger, Logger: c.log, Registerer: c.registerer,
 		}, c.reload)
 		return nil
 	})
+}
+
+// inForce is the content of the file at the start; none where a part of it is held, so that
+// whoever watches the file does not take it for what is in force.
+func (c *Configuration) inForce() []byte {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	if c.held.waiting != nil {
+		return nil
+	}
+	return c.data
 }
 
 // reload puts a changed configuration file in force. An error keeps the old

@@ -27,14 +27,15 @@ func TestHeldLocalitiesStayOverRestarts(t *testing.T) {
 	w.writeIn(map[string]string{"a": both, "b": both})
 	w.in("a", "b")
 	w.writeIn(map[string]string{"a": "us/b: 10.0.0.2:80", "b": "us/b: 10.0.0.2:80", "d": "us/b: 10.0.0.4:80"})
-	const removes = "2 of the 4 localities of all services, or all endpoints there"
-	testhelp.Eventually(t, "a held change", func() bool { h := w.status().Held; return h != nil && h.Removes == removes })
+	removes := func(n int) string { return fmt.Sprintf("2 of the %d localities of all services, or all endpoints there", n) }
+	testhelp.Eventually(t, "a held change", func() bool { h := w.status().Held; return h != nil && h.Removes == removes(4) })
 	w.restart()
 	w.in("a", "b", "d")
+	w.refused()
 	if a, b := w.endpoints("a"), w.endpoints("b"); a != 2 || b != 2 {
 		t.Errorf("after the restart a has %d endpoints and b has %d", a, b)
 	}
-	if h := w.status().Held; h == nil || h.Removes != removes {
+	if h := w.status().Held; h == nil || h.Removes != removes(5) { // d is in force
 		t.Fatalf("held after the restart: %+v", h)
 	}
 	if left, err := w.Reload(w.status().Held.Digest); err != nil || left != nil {
@@ -53,6 +54,7 @@ func TestHeldStepsStayOverRestarts(t *testing.T) {
 	testhelp.Eventually(t, "a held change", func() bool { return w.status().Held != nil })
 	w.restart()
 	w.in("a", "b", "c", "d")
+	w.refused()
 	if h := w.status().Held; h == nil || h.Removes != "2 of 5 services, together with earlier removals" {
 		t.Errorf("held after the restart: %+v", h)
 	}
@@ -92,12 +94,23 @@ func TestFilesOfTheStartAreHeldForGood(t *testing.T) {
 	w.write("a", "b", "e")
 	w.serve()
 	w.in("a", "b", "c", "d", "e")
-	if left, err := w.Reload(w.status().Held.Digest); err != nil || left != nil {
+	w.refused()
+	held := w.status().Held
+	if held == nil {
+		t.Fatal("nothing is held after the second start")
+	}
+	if left, err := w.Reload(held.Digest); err != nil || left != nil {
 		t.Fatalf("confirmed: %+v, %v", left, err)
 	}
 	w.in("a", "b", "e")
 	w.restart()
 	w.in("a", "b", "e")
+}
+
+// refused waits until whoever watches the file has looked at it, and it is not in force.
+func (w *heldWorld) refused() {
+	w.t.Helper()
+	testhelp.Eventually(w.t, "the file is not in force", func() bool { return strings.Contains(w.log.String(), "configuration file refused") })
 }
 
 // writeIn replaces the file; places are those of each service, as "LOCALITY: ADDRESS".
