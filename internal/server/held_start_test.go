@@ -27,7 +27,9 @@ func TestHeldLocalitiesStayOverRestarts(t *testing.T) {
 	w.writeIn(map[string]string{"a": both, "b": both})
 	w.in("a", "b")
 	w.writeIn(map[string]string{"a": "us/b: 10.0.0.2:80", "b": "us/b: 10.0.0.2:80", "d": "us/b: 10.0.0.4:80"})
-	removes := func(n int) string { return fmt.Sprintf("2 of the %d localities of all services, or all endpoints there", n) }
+	removes := func(n int) string {
+		return fmt.Sprintf("2 of the %d localities of all services, or all endpoints there", n)
+	}
 	testhelp.Eventually(t, "a held change", func() bool { h := w.status().Held; return h != nil && h.Removes == removes(4) })
 	w.restart()
 	w.in("a", "b", "d")
