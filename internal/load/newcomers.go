@@ -25,14 +25,17 @@ const (
 func (c *comparison) boundNewcomers() {
 	svc := c.service
 	var claims []claim
+	crowded := false
 	for _, src := range svc.sources {
 		for _, f := range src.flows {
+			crowded = crowded || f.crowded
 			if f.busy > 0 && (f.stranger || f.newcomer(c.now, c.interval)) {
 				f.weight = 1
 				claims = append(claims, claim{flow: f, rate: f.window.rate()})
 			}
 		}
 	}
+	svc.failing = crowded && c.seniorsFail()
 	if len(claims) == 0 {
 		return
 	}
@@ -70,8 +73,9 @@ type claim struct {
 	rate         float64
 	like         float64 // what another client of the source might send
 	granted      float64 // what it may send in the place of others
+	vouched      float64 // of it, what may raise drops, because they had proven it
 	most, counts float64
-	admitted     float64 // of like, what may raise drops, beyond what is granted
+	admitted     float64 // of like, what may raise drops, beyond what is vouched
 }
 
 // settle makes a claim count. Who claims more than any other client sends, and is no
@@ -80,8 +84,10 @@ func (c *claim) settle() {
 	f := c.flow
 	c.counts = max(c.counts, c.granted)
 	if !f.stranger {
-		f.compared, f.proof, f.admitted = true, max(c.granted, c.admitted), c.admitted
-		f.crowded = f.proof < min(c.rate, c.like)
+		most := min(c.rate, c.like)
+		f.compared, f.admitted = true, c.admitted
+		f.proof = max(c.vouched, c.admitted, patience*most) // from 0 it would not grow
+		f.crowded = f.proof < most
 	}
 	if c.counts >= c.rate {
 		f.limit, f.stranger = 0, false
@@ -227,13 +233,16 @@ func boundUnlike(claims []claim, most float64) {
 	}
 }
 
-// replace grants newcomers of a source what its known clients no longer send. Those that
-// claim least come first, so that one that claims much gets what others leave.
+// replace grants newcomers of a source what its known clients no longer send, and what
+// these had proven of it. Otherwise names that leave, and come back as others, would prove
+// what they only claimed. Newcomers that claim least come first, so that one that claims
+// much gets what others leave.
 func (c *comparison) replace(src *source, claims []claim) {
-	left := max(src.standing, src.saved)
+	left, proven := max(src.standing, src.saved), max(src.vouched, src.saved)
 	for _, f := range src.flows {
 		if !f.stranger && !f.newcomer(c.now, c.interval) {
 			left -= f.counted(c.now, c.interval)
+			proven -= f.vouched(c.now, c.interval)
 		}
 	}
 	var mine []*claim
@@ -245,6 +254,7 @@ func (c *comparison) replace(src *source, claims []claim) {
 	slices.SortStableFunc(mine, func(a, b *claim) int { return cmp.Compare(a.rate, b.rate) })
 	for i, x := range mine {
 		x.granted = min(x.rate, max(0, left)/float64(len(mine)-i))
-		left -= x.granted
+		x.vouched = min(x.granted, max(0, proven)/float64(len(mine)-i))
+		left, proven = left-x.granted, proven-x.vouched
 	}
 }

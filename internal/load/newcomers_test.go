@@ -3,6 +3,7 @@ package load_test
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func always(rate float64) func(int) float64 { return func(int) float64 { return 
 
 // join adds a client of a locality.
 func (c *gathering) join(at isobar.Locality, account string, rate func(k int) float64) *member {
-	m := &member{account: account, from: c.k, rate: rate}
+	m := &member{account: account, identified: strings.HasPrefix(account, "identity "), from: c.k, rate: rate}
 	m.client = newClient(load.StreamID(len(c.members)+1), load.AgentEnvoy)
 	m.node.ID, m.node.Locality = fmt.Sprint("node-", len(c.members)), at
 	m.open = moment(c.k)
@@ -190,6 +191,11 @@ func TestLiarsWithPatience(t *testing.T) {
 				c.join(zoneA, "address 192.0.2.1", always(each))
 			}
 		}, 1600 * each, 4500}, // of 10,667: what 600 grow to by a hundredth a report
+		{"1,600 usual names of one identity that stay", func(c *gathering) {
+			for range 1600 {
+				c.join(zoneA, "identity web", always(each))
+			}
+		}, 1600 * each, 4500},
 		{"100 usual names of one address each minute", func(c *gathering) {
 			for i := range 1600 {
 				m := c.join(zoneA, "address 192.0.2.1", always(each))
@@ -353,6 +359,72 @@ func TestNodeIDsBelongToCertificates(t *testing.T) {
 			got := c.run(4).Source(edge).Demand
 			if got < tc.least || got > tc.most {
 				t.Errorf("%.0f requests/s of the heir count, want %.0f to %.0f", got, tc.least, tc.most)
+			}
+		})
+	}
+}
+
+// Names that many addresses invent prove together a fifth of what the clients with a long
+// history send, and no more by leaving and coming back under other names.
+func TestInventedAddressesProveLittle(t *testing.T) {
+	const each = 600.0 / 90
+	for _, tc := range []struct {
+		name                   string
+		addresses, names, life int // life: reports after which others take the place of a name; 0 = it stays
+		proven                 float64
+	}{
+		{"200 names of 50 addresses", 50, 200, 0, 240},
+		{"300 names of 300 addresses", 300, 300, 0, 240},
+		{"300 names of 300 addresses, others each 15 reports", 300, 300, 15, 240},
+		{"300 names of 300 addresses, others each 30 reports", 300, 300, 30, 240},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := honest(1200)
+			for at := c.k; at < c.k+60; at += max(1, tc.life) {
+				for i := range tc.names {
+					m := c.join(zoneA, fmt.Sprint("address 192.0.2.", i%tc.addresses), always(2*each))
+					m.from, m.open = at, moment(at)
+					if tc.life > 0 {
+						m.until = at + tc.life
+					}
+				}
+				if tc.life == 0 {
+					break
+				}
+			}
+			for k := range 60 {
+				demand, unproven := total(c.run(1))
+				if proven := demand - unproven; proven > 600+tc.proven {
+					t.Fatalf("after %d reports %.0f requests/s may raise drops, want at most %.0f", k+1, proven, 600+tc.proven)
+				}
+			}
+		})
+	}
+}
+
+// What newcomers claim is proven soon once the clients with a history notice it, too: some
+// of their requests fail.
+func TestOverloadProvesNewcomers(t *testing.T) {
+	const each = 600.0 / 90
+	for _, tc := range []struct {
+		newcomers, reports int
+		fails              bool
+	}{{45, 8, true}, {90, 16, true}, {45, 8, false}, {90, 16, false}} {
+		t.Run(fmt.Sprintf("%d newcomers, %d reports later, requests of others fail: %v", tc.newcomers, tc.reports, tc.fails), func(t *testing.T) {
+			c := honest(1200)
+			for i := range tc.newcomers {
+				c.join([]isobar.Locality{zoneA, zoneB, zoneC}[i%3], fmt.Sprint("address 10.0.1.", i), always(each))
+			}
+			c.run(15)
+			if tc.fails {
+				for _, m := range c.members {
+					m.errors = func(int) float64 { return each / 5 }
+				}
+			}
+			want := 600 + each*float64(tc.newcomers)
+			demand, unproven := total(c.run(tc.reports))
+			if demand < 0.97*want || tc.fails != (unproven < 0.03*want) {
+				t.Errorf("demand is %.0f and %.0f of it may raise drops, all clients send %.0f", demand, demand-unproven, want)
 			}
 		})
 	}

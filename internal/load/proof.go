@@ -13,18 +13,22 @@ const (
 	proofSlack  = 1.25 // times what a client is known to send
 	provenTimes = 24.0 // time constant with which proven demand is forgotten, intervals
 	calmTimes   = 12.0 // smoothing of demand that grows while requests fail, intervals
+	impatience  = 0.1  // growth of proven demand a window while others see an overload
 	seniority   = 120  // report intervals from which on what a client sends speaks for others of its account
 )
 
 // learnProof follows what counts of a client. Once it was compared with others, it grows
-// by patience a window.
+// by patience a window, or by impatience while requests of clients with a long history fail.
 func (f *flow) learnProof() {
 	counts := f.window.rate() * f.weight
-	if f.proof == 0 {
+	if f.proof == 0 && !f.compared {
 		f.proof = counts
 	}
 	step := (counts - f.proof) / f.experience()
-	if f.compared {
+	switch {
+	case f.compared && f.source.service.failing:
+		step = min(counts-f.proof, impatience*f.proof)
+	case f.compared:
 		step = min(step, patience*f.proof)
 	}
 	f.proof += step
@@ -68,38 +72,98 @@ func (o *others) unproven(f *flow) float64 {
 	return max(0, counts-proven)
 }
 
-// admit bounds what newcomers of one identity or address together may prove within
-// seniority report intervals: as much as the clients with a long history send, or what
-// counts of one newcomer. So a fleet may double under one identity, but an address that
-// invents many usual clients proves little by it: what they claim beyond that is proven at
-// the pace of learnProof, a hundredth a report.
+// vouched is how much of what counts of a flow newcomers prove that take its place, requests/s.
+func (f *flow) vouched(now time.Time, interval time.Duration) float64 {
+	counted := f.counted(now, interval)
+	if f.crowded || f.junior(now, interval) {
+		return min(counted, f.proof)
+	}
+	return counted
+}
+
+// admit bounds what newcomers may prove within seniority report intervals. Those of one
+// identity or address: as much as the clients with a long history send, or what counts of
+// one newcomer. So a fleet may double under one identity. Those without a certificate, of
+// all addresses together: a fifth of that. Whoever has one address may have many, and
+// invents usual clients at each. What newcomers claim beyond that is proven at the pace of
+// learnProof.
 func (c *comparison) admit(claims []claim) {
-	senior, admitted := 0.0, map[string]float64{}
+	senior, admitted, anonymous := 0.0, map[string]float64{}, 0.0
 	for _, src := range c.service.sources {
 		senior += src.saved
 		for _, f := range src.flows {
-			switch young := c.now.Sub(f.began) < scale(c.interval, seniority); {
+			switch {
 			case f.busy == 0 || f.stranger || f.newcomer(c.now, c.interval):
-			case f.compared && young:
+			case c.young(f):
 				admitted[f.stream.account] += f.admitted
+				if f.anonymous() {
+					anonymous += f.admitted
+				}
 			default:
 				senior += min(f.window.rate()*f.weight, proofSlack*f.proof)
 			}
 		}
 	}
-	most, wanted := map[string]float64{}, map[string]float64{}
 	for i := range claims {
-		x, account := &claims[i], claims[i].flow.stream.account
-		x.admitted = min(x.rate, x.like)
-		most[account] = max(most[account], x.like, senior)
-		wanted[account] += max(0, x.admitted-x.granted)
+		claims[i].admitted = min(claims[i].rate, claims[i].like)
 	}
+	by := map[string][]*claim{}
+	var nameless []*claim
 	for i := range claims {
-		x, account := &claims[i], claims[i].flow.stream.account
-		if left := most[account] - admitted[account]; account != "" && wanted[account] > left {
-			x.admitted *= max(0, left) / wanted[account]
+		x := &claims[i]
+		if account := x.flow.stream.account; account != "" {
+			by[account] = append(by[account], x)
+		}
+		if x.flow.anonymous() {
+			nameless = append(nameless, x)
 		}
 	}
+	for account, of := range by { //isobar:sorted accounts do not depend on each other
+		admitTogether(of, senior, admitted[account])
+	}
+	admitTogether(nameless, afew*senior, anonymous)
+}
+
+// admitTogether bounds what claims prove together with what others have: most, or what
+// counts of one of them.
+func admitTogether(claims []*claim, most, others float64) {
+	wanted := 0.0
+	for _, x := range claims {
+		most = max(most, x.like)
+		wanted += max(0, x.admitted-x.vouched)
+	}
+	if left := max(0, most-others); wanted > left {
+		for _, x := range claims {
+			x.admitted *= left / wanted
+		}
+	}
+}
+
+// young reports whether a flow came when others had a history, less than seniority ago.
+func (c *comparison) young(f *flow) bool {
+	return f.compared && c.now.Sub(f.began) < scale(c.interval, seniority)
+}
+
+// anonymous reports whether a flow comes over the network without a certificate.
+func (f *flow) anonymous() bool { return f.stream.account != "" && !f.stream.identified }
+
+// seniorsFail reports whether more requests than usual of clients with a long history
+// fail. Load that is only claimed reaches no endpoint, so that nobody else notices it.
+func (c *comparison) seniorsFail() bool {
+	failed, sent := 0.0, 0.0
+	for _, src := range c.service.sources {
+		usual := src.baseErrors / max(src.demand, negligible)
+		for _, f := range src.flows {
+			if f.busy == 0 || f.stranger || f.crowded || f.ofCrowd() || c.young(f) || f.newcomer(c.now, c.interval) {
+				continue
+			}
+			counting := f.counting(c.now, c.interval)
+			rate := counting * f.window.rate()
+			failed += counting*f.window.errors - usual*rate
+			sent += rate
+		}
+	}
+	return failed > usualErrors*sent
 }
 
 // prove tells how much of a source's demand raises no drop. raw is what counts of its

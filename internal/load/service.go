@@ -23,6 +23,7 @@ type service struct {
 	inProgress float64
 	nodes      int     // streams that told of it, at the last snapshot
 	demand     float64 // at the last snapshot, requests/s
+	failing    bool    // more requests than usual of clients with a long history fail; see seniorsFail
 	awaiting   bool    // clients known from an earlier process are awaited
 
 	outcomes outcomes // of its newest requests

@@ -23,6 +23,7 @@ type source struct {
 	saved      float64   // remembered from an earlier process, requests/s; 0 when not in use
 	memory     float64   // demand when its clients were last all there, requests/s
 	standing   float64   // what its clients with a history sent, requests/s; see stand
+	vouched    float64   // of it, what they had proven, requests/s
 	proven     float64   // demand that may raise drops, requests/s; see prove
 	unproven   float64   // demand that is not proven, requests/s
 	calm       float64   // what was sent before requests began to fail, requests/s
@@ -318,14 +319,16 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 // stand follows what the known clients of a source send. What they leave is kept for
 // who comes in their place, for as long as somebody does.
 func (s *source) stand(raw float64, now time.Time, wall, interval time.Duration) {
-	known := 0.0
+	known, proven := 0.0, 0.0
 	for _, f := range s.flows {
 		if !f.newcomer(now, interval) {
 			known += f.counted(now, interval)
+			proven += f.vouched(now, interval)
 		}
 	}
-	left := s.standing * math.Exp(-wall.Seconds()/(replacedTimes*interval.Seconds()))
-	s.standing = max(known, left, min(s.standing, raw), s.saved)
+	fade := math.Exp(-wall.Seconds() / (replacedTimes * interval.Seconds()))
+	s.standing = max(known, fade*s.standing, min(s.standing, raw), s.saved)
+	s.vouched = max(proven, fade*s.vouched, min(s.vouched, raw), s.saved)
 }
 
 // standIn lets what a source last told stand in for reports that most of its
