@@ -36,6 +36,9 @@ const (
 // themselves (named_metrics of ORCA).
 const NamedMetrics = "named_metrics."
 
+// MaxServices is how many services one server takes, of all owners together.
+const MaxServices = 10_000
+
 // MaxLimits is how many limits a service may have.
 const MaxLimits = 8
 

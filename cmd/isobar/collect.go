@@ -24,6 +24,7 @@ type memoryLimit struct {
 	usual   int64 // of all other times: what GOMEMLIMIT says
 	samples []metrics.Sample
 	live    liveHeap
+	on      bool // clients pressed last time
 }
 
 func newMemoryLimit(pressed int64) *memoryLimit {
@@ -41,7 +42,8 @@ func newMemoryLimit(pressed int64) *memoryLimit {
 }
 
 // press sets the limit; on reports whether clients press on memory. While they do, it is
-// called again, since what is in use changes.
+// called again, since what is in use changes. What they took is given back when they no longer
+// do: the heap could grow to twice of what was in use before Go collects it without the limit.
 func (l *memoryLimit) press(on bool) {
 	limit := l.usual
 	if on {
@@ -50,6 +52,10 @@ func (l *memoryLimit) press(on bool) {
 	if limit != debug.SetMemoryLimit(-1) {
 		debug.SetMemoryLimit(limit)
 	}
+	if l.on && !on {
+		debug.FreeOSMemory()
+	}
+	l.on = on
 }
 
 // least is what the process needs so that the collector does not run all the time. Of the

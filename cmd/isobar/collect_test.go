@@ -17,6 +17,11 @@ func TestMemoryLimitUnderPressure(t *testing.T) {
 		metrics.Read(s)
 		return int64(s[0].Value.Uint64())
 	}
+	objects := func() int64 {
+		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(s)
+		return int64(s[0].Value.Uint64())
+	}
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	debug.FreeOSMemory() // what other tests left counts, too
 	before := debug.SetMemoryLimit(-1)
@@ -37,7 +42,12 @@ func TestMemoryLimitUnderPressure(t *testing.T) {
 		if got := goal(); got < test.least || got > test.most {
 			t.Errorf("with a limit of %d MiB the heap grows to %d MiB, want %d to %d", test.limit/mebi, got/mebi, test.least/mebi, test.most/mebi)
 		}
+		left := make([]byte, 40*mebi) // what pressed
+		runtime.KeepAlive(left)
 		l.press(false)
+		if got := objects(); got > 190*mebi {
+			t.Errorf("%d MiB are in use after the pressure, want what is still needed", got/mebi)
+		}
 		if got := debug.SetMemoryLimit(-1); got != before {
 			t.Errorf("without pressure the limit is %d, want %d as before", got, before)
 		}

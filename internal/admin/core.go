@@ -19,6 +19,7 @@ type core struct {
 	opts    Options
 	metrics *metrics
 	bodies  budget
+	decoded turns  // what bodies cost while they are decoded and looked at
 	answers budget // what large answers hold until clients have taken them
 	panics  rpc.LogLimit
 }

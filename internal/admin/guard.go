@@ -53,6 +53,12 @@ func (s *access) guard(limit int64, h writeFunc) http.HandlerFunc {
 				return
 			}
 			defer release()
+			done, ok := s.decoded.await(r.Context(), len(body))
+			if !ok {
+				failBusy(w)
+				return
+			}
+			defer done()
 		}
 		select {
 		case s.writes <- struct{}{}:

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -122,4 +123,27 @@ func TestBodiesTogetherAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	testhelp.Eventually(t, "it fits when the first is done", func() bool { return put() == http.StatusOK })
+}
+
+// TestBodyMemoryIsTold asserts that the bodies under way and the values in them count as long
+// as they are in memory.
+func TestBodyMemoryIsTold(t *testing.T) {
+	world := newWorld()
+	s, err := admin.New(optionsOf(world))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(s.Handler())
+	t.Cleanup(srv.Close)
+	slow := begun(t, srv.Listener.Addr().String(), 200_001)
+	cart := bodyOf(t, service("cart"))
+	if _, err := io.WriteString(slow, cart+strings.Repeat(" ", 200_000-len(cart))); err != nil {
+		t.Fatal(err)
+	}
+	used := func() int64 { n, _ := s.BodyMemory(); return n }
+	testhelp.Eventually(t, "the part that was read counts", func() bool { return used() == 200_000 })
+	if _, err := io.WriteString(slow, " "); err != nil {
+		t.Fatal(err)
+	}
+	testhelp.Eventually(t, "nothing is left when the write is done", func() bool { return used() == 0 })
 }

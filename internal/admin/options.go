@@ -219,7 +219,7 @@ func (running) Certificates() []Certificate { return nil }
 const (
 	DefaultPublishWait = 5 * time.Second
 	DefaultStall       = 30 * time.Second
-	DefaultMaxBodies   = 256 << 20
+	DefaultMaxBodies   = 48 << 20
 	DefaultMaxAnswers  = 256 << 20
 )
 

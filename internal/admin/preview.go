@@ -68,7 +68,15 @@ func (s *loopAPI) beginPreview(w http.ResponseWriter, r *http.Request, limit int
 		fail(w, http.StatusServiceUnavailable, Problem{Error: "another preview is in progress", Fix: "try again in some seconds"})
 		return nil, nil, false
 	}
+	decoded, ok := s.decoded.await(ctx, len(body))
+	if !ok {
+		<-s.previews
+		release()
+		failBusy(w)
+		return nil, nil, false
+	}
 	return body, func() {
+		decoded()
 		<-s.previews
 		release()
 	}, true

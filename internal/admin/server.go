@@ -53,7 +53,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
-	c := &core{opts: opts, metrics: m, bodies: budget{most: opts.MaxBodies}, answers: budget{most: opts.MaxAnswers}}
+	c := &core{opts: opts, metrics: m, bodies: budget{most: opts.MaxBodies}, decoded: newTurns(), answers: budget{most: opts.MaxAnswers}}
 	seen := &orders{core: c}
 	guards := &access{core: c, writes: make(chan struct{}, maxWrites)}
 	s := &Server{

@@ -285,3 +285,14 @@ func TestShortLifetimesAreWarnedOf(t *testing.T) {
 		}
 	}
 }
+
+// TestTooManyServicesAreNotRead asserts that a list with more services than a server takes is
+// one error, and that no service of it is read.
+func TestTooManyServicesAreNotRead(t *testing.T) {
+	body := "[" + strings.Repeat("{},", isobar.MaxServices) + "{}]"
+	_, _, err := config.DecodeServices([]byte(body), config.Defaults{})
+	var wrong *config.Error
+	if !errors.As(err, &wrong) || len(wrong.Problems) != 1 || !strings.Contains(wrong.Problems[0].Text, "10001 services are more than the 10000") {
+		t.Fatalf("got %v", err)
+	}
+}

@@ -25,9 +25,14 @@ func validServiceName(s string) bool { return len(s) <= maxServiceName && servic
 
 const reservedHint = "give the service another name: Envoys have a cluster of this name already, and would ignore the service's"
 
-// readServices reads a list of services and checks them against each other.
+// readServices reads a list of services and checks them against each other. It reads no
+// service of a list that is too long: a service takes several times the memory of its text.
 func readServices(v strict.Value, d Defaults) []isobar.Service {
 	items, _ := v.List()
+	if len(items) > isobar.MaxServices {
+		v.Errorf("write fewer services", "%d services are more than the %d that one server takes", len(items), isobar.MaxServices)
+		return nil
+	}
 	out := make([]isobar.Service, 0, len(items))
 	lines := map[string]int{}
 	var calls []placedCall

@@ -15,7 +15,7 @@ import (
 
 func TestTooManyServices(t *testing.T) {
 	r := open(t, store.NewMemory())
-	services := make([]isobar.Service, discovery.MaxServices+1)
+	services := make([]isobar.Service, isobar.MaxServices+1)
 	for i := range services {
 		services[i] = isobar.Service{Name: fmt.Sprint("s", i)}
 	}

@@ -254,7 +254,7 @@ func TestSettings(t *testing.T) {
 	if err := set(svc("s", 1)); err != nil || settled != 2 {
 		t.Errorf("the same services: %v, settled %d times, want twice", err, settled)
 	}
-	many := make([]isobar.Service, discovery.MaxServices+1)
+	many := make([]isobar.Service, isobar.MaxServices+1)
 	for i := range many {
 		many[i] = svc(fmt.Sprint("s", i), 1)
 	}

@@ -48,9 +48,6 @@ type Options struct {
 	Registerer prometheus.Registerer // nil = no metrics
 }
 
-// MaxServices bounds the services of all owners together.
-const MaxServices = 10_000
-
 const (
 	// storeKey is the one key under which everything is kept: a change is
 	// durable as a whole or not at all.
@@ -290,8 +287,8 @@ func (r *Registry) checked(next contents) (_ contents, changed bool, err error) 
 	next.revision = r.now.revision + 1
 	next = next.stamped(r.now)
 	objects := next.objects()
-	if len(objects) > MaxServices {
-		return r.now, false, fmt.Errorf("%w: %d services are more than the %d that one server takes", isobar.ErrInvalid, len(objects), MaxServices)
+	if len(objects) > isobar.MaxServices {
+		return r.now, false, fmt.Errorf("%w: %d services are more than the %d that one server takes", isobar.ErrInvalid, len(objects), isobar.MaxServices)
 	}
 	if r.opts.Validate == nil {
 		return next, true, nil

@@ -44,8 +44,9 @@ func (l *serviceVotes) judgeDown(b *voting, s *sight, candidates []*record) {
 // watch reports whether more than half of the endpoints went down within massMemory,
 // or within one window where that is longer, or would now. While a mass flip lasts, those count that went down
 // shortly before it began: time alone does not make it believable. In localities where
-// the requests of clients succeed, all that are down count, however long ago they went:
-// checkers could take one endpoint every minute otherwise. Endpoints
+// the requests of clients succeed, or did when an endpoint went down, all that are down count,
+// however long ago they went: checkers could take one endpoint every minute otherwise, or one
+// locality after the other, since none that is down has requests. Endpoints
 // that never came up, or are out of use, say nothing about what happens now.
 func (l *serviceVotes) watch(b *voting, candidates int) {
 	from := b.now
@@ -59,7 +60,8 @@ func (l *serviceVotes) watch(b *voting, candidates int) {
 			continue
 		}
 		total++
-		if classOf(r.status) == classDown && r.since != never && (l.reached(r.locality) || time.Duration(from-r.since) <= max(l.rule.window, massMemory)) {
+		recent := time.Duration(from-r.since) <= max(l.rule.window, massMemory)
+		if classOf(r.status) == classDown && r.since != never && (r.opposed || l.reached(r.locality) || recent) {
 			flips++
 		}
 	}

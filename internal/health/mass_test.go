@@ -215,3 +215,49 @@ func TestMassFlipStepByStepWithNewStreams(t *testing.T) {
 		}
 	}
 }
+
+// TestMassFlipZoneByZoneThatClientsContradict asserts that checkers which vote down one zone
+// after the other take at most half of a service whose requests succeed: a zone without
+// endpoints in use has no requests, and so nothing that contradicts its checkers any more.
+func TestMassFlipZoneByZoneThatClientsContradict(t *testing.T) {
+	for name, pause := range map[string]time.Duration{
+		"one each 10 s": 10 * time.Second, "one each 1 min": time.Minute, "a zone each 6 min": 6 * time.Minute, "one each 1 min, restarts": time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			restarts := strings.Contains(name, "restarts")
+			zones := []isobar.Locality{zoneA, zoneB, zoneC}
+			w := newWorld(t, topology(service("api", 60, zoneF), service("web", 4, zones...)), checkersIn(2, zones...))
+			w.run(10 * time.Second)
+			begun := w.now
+			w.says = downWhere(func(k health.Key) bool {
+				var zone, i int
+				_, _ = fmt.Sscanf(k.Address, "10.%d.0.%d:80", &zone, &i)
+				at := time.Duration(4*zone+i) * pause
+				if pause > 5*time.Minute {
+					at = time.Duration(zone) * pause
+				}
+				return k.Service == "web" && at <= w.now.Sub(begun)
+			})
+			for end := w.now.Add(13 * pause); w.now.Before(end) || w.now.Sub(begun) < 20*time.Minute; {
+				if restarts && w.now.Sub(begun)%(90*time.Second) == 0 {
+					w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, w.book.Save(), w.now)
+				}
+				w.clients = &health.ClientReports{Served: used(w, zones)}
+				w.step()
+				if n := w.count("web", isobar.Unhealthy); n > 6 {
+					t.Fatalf("%d of 12 are down after %v, want at most half", n, w.now.Sub(begun))
+				}
+			}
+		})
+	}
+}
+
+// used lists the zones in which web has an endpoint that is not down: its requests succeed there.
+func used(w *world, zones []isobar.Locality) (out []health.Served) {
+	for _, at := range zones {
+		if slices.ContainsFunc(w.book.Explain("web"), func(v health.Verdict) bool { return v.Locality == at && v.Status != isobar.Unhealthy }) {
+			out = append(out, health.Served{Service: "web", Locality: at})
+		}
+	}
+	return out
+}

@@ -203,6 +203,7 @@ func (l *serviceVotes) flip(b *voting, r *record, to class) {
 	r.status, r.since, r.confirmed = b.label(r, l.rule, to), b.now, b.now
 	r.quorum, r.pending, r.held = true, false, false
 	r.proven = r.proven || to != classDown
+	r.opposed = to == classDown && (r.opposed || l.reached(r.locality))
 	l.judged, l.changed = true, true
 }
 

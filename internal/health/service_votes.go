@@ -50,6 +50,7 @@ type record struct {
 	pending   bool    // waits for its first verdict without traffic
 	added     bool    // later than the service, so that it had to wait
 	proven    bool    // it has been healthy or degraded
+	opposed   bool    // it went down while the requests of clients succeeded in its locality
 	held      bool
 	dirty     bool
 }

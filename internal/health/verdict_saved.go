@@ -23,10 +23,12 @@ type SavedEndpoint struct {
 	Confirmed time.Time           `json:"confirmed,omitzero"`
 	// Waiting is when it was added, if it still waits for its first verdict
 	// without traffic.
-	Waiting time.Time   `json:"waiting,omitzero"`
-	Added   bool        `json:"added,omitempty"`  // later than the service's first verdict
-	Proven  bool        `json:"proven,omitempty"` // it has been healthy or degraded
-	Votes   []SavedVote `json:"votes,omitempty"`  // sorted by checker
+	Waiting time.Time `json:"waiting,omitzero"`
+	Added   bool      `json:"added,omitempty"`  // later than the service's first verdict
+	Proven  bool      `json:"proven,omitempty"` // it has been healthy or degraded
+	// Opposed endpoints went down while the requests of clients succeeded in their localities.
+	Opposed bool        `json:"opposed,omitempty"`
+	Votes   []SavedVote `json:"votes,omitempty"` // sorted by checker
 }
 
 // SavedVote is one vote of SavedEndpoint.
@@ -46,7 +48,7 @@ func (b *VerdictTable) Save() Saved {
 			r := &l.records[i]
 			e := SavedEndpoint{
 				Key: Key{Service: l.name, Address: r.address}, Status: r.status,
-				Since: b.time(r.since), Confirmed: b.time(r.confirmed), Added: r.added, Proven: r.proven,
+				Since: b.time(r.since), Confirmed: b.time(r.confirmed), Added: r.added, Proven: r.proven, Opposed: r.opposed,
 			}
 			if r.pending {
 				e.Waiting = b.time(r.appeared)
@@ -99,6 +101,7 @@ func (b *VerdictTable) revive(e *SavedEndpoint) record {
 	if classOf(e.Status) != undecided {
 		r.status, r.since, r.confirmed = e.Status, b.past(e.Since), b.past(e.Confirmed)
 		r.proven = r.proven || !down(e.Status)
+		r.opposed = e.Opposed && down(e.Status)
 	} else {
 		r.pending = !e.Waiting.IsZero()
 	}

@@ -23,7 +23,16 @@ type pressure struct {
 	gate *listen.Gate
 	xds  *xds.Server
 	lrs  *lrs.Server
-	tell func(on bool) // Options.Pressure; nil = nobody is told
+	body func() (used, most int64) // what bodies of the admin interface take; nil = there is none
+	tell func(on bool)             // Options.Pressure; nil = nobody is told
+}
+
+func (s *Server) pressure() *pressure {
+	p := &pressure{gate: s.gate, xds: s.services.xds, lrs: s.services.lrs, tell: s.opts.Pressure}
+	if s.admin != nil {
+		p.body = s.admin.BodyMemory
+	}
+	return p
 }
 
 // follow tells until ctx ends.
@@ -56,13 +65,17 @@ func (p *pressure) follow(ctx context.Context) {
 func ordinary(most int64) int64 { return most / 5 * 8 }
 
 // used returns the largest part that is used of a budget: of the memory for messages, and of
-// those for names of one address without certificate, and for clients that poll and load reports, of
-// one and of all.
+// those for names of one address without certificate, for bodies of the admin interface, and for
+// clients that poll and load reports, of one and of all.
 func (p *pressure) used() (part float64) {
 	of := func(used, most int64) { part = max(part, float64(used)/float64(max(1, most))) }
 	use := p.gate.Use()
 	of(use.Messages, use.MostMessages)
 	of(p.xds.AccountMemory())
+	if p.body != nil {
+		used, most := p.body()
+		of(2*used, most) // what a body was decoded to is garbage when the next one is
+	}
 	used, most, fullest, mostOfOne := p.xds.PollMemory()
 	of(used, most)
 	of(fullest, mostOfOne)

@@ -139,7 +139,7 @@ func (s *Server) Run(ctx context.Context) error {
 		during(func(ctx context.Context) { s.sampler.Run(ctx, s.loop.Current) })
 	}
 	during(s.recordings.Roll)
-	during((&pressure{gate: s.gate, xds: s.services.xds, lrs: s.services.lrs, tell: s.opts.Pressure}).follow)
+	during(s.pressure().follow)
 	s.providers.Follow(ctx, g.Go)
 	g.Go(func() error {
 		defer gone()
