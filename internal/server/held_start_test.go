@@ -109,6 +109,23 @@ func TestFilesOfTheStartAreHeldForGood(t *testing.T) {
 	w.in("a", "b", "e")
 }
 
+// TestServicesWithLoadStayThatGoWhileStopped: a service that clients send to stays where the
+// file loses it while the process is down.
+func TestServicesWithLoadStayThatGoWhileStopped(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d")
+	stop := w.report("a")
+	w.loaded("a")
+	stop()
+	w.stop()
+	w.write("b", "c", "d")
+	w.serve()
+	w.in("a", "b", "c", "d")
+	if h := w.status().Held; h == nil || len(h.Services) != 1 || h.Services[0].Rate < 10 || h.Removes != "" {
+		t.Errorf("held after the start: %+v", h)
+	}
+}
+
 // refused waits until whoever watches the file has looked at it, and it is not in force.
 func (w *heldWorld) refused() {
 	w.t.Helper()
