@@ -48,6 +48,7 @@ type heldService struct {
 	since     time.Time // of the removal
 	idle      time.Time // since when nothing is sent; zero = something is
 	confirmed bool      // only an operator removes it
+	listed    bool      // another control plane or DNS listed it
 }
 
 // heldChangeError is a change of the configuration that removes so much that an
@@ -114,10 +115,11 @@ func (c *Configuration) hold(next *config.Live, digest string) (map[string]*held
 	if cluster > 0 {
 		return nil, &heldChangeError{digest: digest, what: fmt.Sprintf("%d services of the Kubernetes cluster that clients send to", cluster)}
 	}
-	for _, spec := range leaving {
+	for i := range leaving {
+		spec := leaving[i].Service
 		held := c.held.services[spec.Name]
 		if rate := c.rateOf(spec.Name); held == nil && (rate > heldRate || silent[spec.Name] > 0) {
-			held = &heldService{spec: spec, rate: rate, silent: silent[spec.Name], since: time.Now()}
+			held = &heldService{spec: spec, rate: rate, silent: silent[spec.Name], since: time.Now(), listed: c.discovered(&leaving[i])}
 		}
 		if held != nil {
 			out[spec.Name] = held
@@ -131,20 +133,27 @@ func (c *Configuration) hold(next *config.Live, digest string) (map[string]*held
 // that clients send to. Isobar can't serve the latter as before: without the cluster
 // it does not learn when other Pods get their addresses. With services: [] those of the file
 // itself are not listed: an operator wrote that there are none.
-func (c *Configuration) leaving(next *config.Live, silent map[string]int) (out []isobar.Service, cluster int) {
+func (c *Configuration) leaving(next *config.Live, silent map[string]int) (out []isobar.Object, cluster int) {
 	stay := c.served(next)
 	for _, o := range c.registry.List() {
 		switch {
-		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name] || o.Owner == isobar.OwnerFile && removesAll(next):
+		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name] || removesAll(next) && !c.discovered(&o):
 		case o.Owner != isobar.OwnerKubernetes:
 			if hasEndpoints(&o.Service) {
-				out = append(out, o.Service)
+				out = append(out, o)
 			}
 		case c.rateOf(o.Service.Name) > heldRate || silent[o.Service.Name] > 0:
 			cluster++
 		}
 	}
 	return out, cluster
+}
+
+// discovered reports whether another control plane or DNS lists a service, or did so before it
+// was held.
+func (c *Configuration) discovered(o *isobar.Object) bool {
+	held := c.held.services[o.Service.Name]
+	return o.Owner != isobar.OwnerFile || held != nil && held.listed
 }
 
 // rateOf is what clients send to a service, requests/s. What they send against their
@@ -286,6 +295,10 @@ func (c *Configuration) noteFile(err error) {
 		c.held.mu.Lock()
 		defer c.held.mu.Unlock()
 		c.held.waiting = nil
+		if err == nil && c.held.pending { // the content in force is back
+			c.held.pending = false
+			c.saveConfigured()
+		}
 		c.held.show()
 	}
 	c.refused.note(err)

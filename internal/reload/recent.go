@@ -3,7 +3,6 @@ package reload
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -48,14 +47,6 @@ func (c *contents) lacks(at place) bool {
 	return !c.places[at] && (c.own[at.service] || !c.services[at.service])
 }
 
-// lost reports whether a configuration lost a service, or the endpoints of one of its
-// localities.
-func (c *contents) lost(s *isobar.Service) bool {
-	return !c.services[s.Name] || slices.ContainsFunc(s.Localities, func(l isobar.ServiceLocality) bool {
-		return len(l.Endpoints) > 0 && c.lacks(place{s.Name, l.Locality})
-	})
-}
-
 // forget leaves services out.
 func (c *contents) forget(services []string) {
 	for _, name := range services {
@@ -82,6 +73,23 @@ func (c *contents) removedBy(next *contents) string {
 		return fmt.Sprintf("%d of the %d localities of all services, or all endpoints there", n, len(c.places))
 	}
 	return ""
+}
+
+// remember adds what an earlier change removed. With discovered, it is only what others
+// listed, which has no places in the file.
+func (c *contents) remember(x *removedAt, discovered bool) {
+	own := map[string]bool{}
+	for at := range x.places {
+		own[at.service] = true
+	}
+	for name := range x.services {
+		if !discovered || !own[name] {
+			c.services[name] = true
+		}
+	}
+	if !discovered {
+		maps.Copy(c.places, x.places)
+	}
 }
 
 // removedAt is what a change that is in force removed.

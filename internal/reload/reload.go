@@ -122,8 +122,16 @@ func Start(o *Options) (*Configuration, error) {
 	c.held.register(c.registerer)
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
+	file := c.settings.Current()
 	held, waiting := c.holdAtStart()
-	if err := c.configureSources(c.settings.Current(), held, func() {}); err != nil {
+	err := c.configureSources(c.settings.Current(), held, func() {})
+	if err != nil && (waiting != nil || len(held) > 0) {
+		c.log.Error("what the configuration file removed can't be held", "error", err)
+		c.settings.live.Store(file)
+		held, waiting = map[string]*heldService{}, nil
+		err = c.configureSources(file, held, func() {})
+	}
+	if err != nil {
 		return nil, err
 	}
 	digest := digestOf(c.data)
@@ -215,10 +223,13 @@ func (c *Configuration) take(data []byte, confirmed bool) error {
 	if !reflect.DeepEqual(before, c.settings.Policy()) {
 		c.services.Reauthorize()
 	}
-	if confirmed || removesAll(&next.Live) {
+	if confirmed {
 		c.held.recent = nil
 	} else {
 		had, has := c.contentsOf(previous), c.contentsOf(&next.Live)
+		if removesAll(&next.Live) {
+			had.forget(ownNames(previous))
+		}
 		c.held.recent.note(&had, &has, time.Now())
 	}
 	c.wait(nil)

@@ -2,7 +2,6 @@ package reload
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -155,16 +154,14 @@ func (c *Configuration) removalFrom(have contents, before, next *config.Live, no
 	left := c.contentsOf(next)
 	if removesAll(next) {
 		have.forget(ownNames(before))
-		return have.removedBy(&left)
 	}
 	if what := have.removedBy(&left); what != "" {
 		return what
 	}
 	earlier := false
-	for _, x := range c.held.recent {
-		if c.held.pending || now.Sub(x.at) < removalMemory {
-			maps.Copy(have.services, x.services)
-			maps.Copy(have.places, x.places)
+	for i := range c.held.recent {
+		if x := &c.held.recent[i]; c.held.pending || now.Sub(x.at) < removalMemory {
+			have.remember(x, removesAll(next))
 			earlier = true
 		}
 	}

@@ -71,6 +71,25 @@ func TestNoServicesMeansThoseOfTheFile(t *testing.T) {
 	}
 }
 
+// TestNoServicesHidesNoSteps: with services: [], too, what discovery loses in steps counts
+// together, and services that DNS listed before they were held are not meant by it.
+func TestNoServicesHidesNoSteps(t *testing.T) {
+	now := time.Now()
+	nine := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"}
+	c := configurationOf(t, file(nil, nine[:6]))
+	had, has := c.contentsOf(file(nil, nine)), c.contentsOf(c.settings.Current())
+	c.held.recent.note(&had, &has, now)
+	if what := c.removal(file(nil, nine[:4]), now); what != "5 of 9 services, together with earlier removals" {
+		t.Errorf("the second step removes %q", what)
+	}
+	c.held.services = map[string]*heldService{"a": {listed: true}, "b": {}}
+	for name, want := range map[string]bool{"a": true, "b": false, "c": false} {
+		if got := c.discovered(&isobar.Object{Service: isobar.Service{Name: name}, Owner: isobar.OwnerFile}); got != want {
+			t.Errorf("%s: discovered %v", name, got)
+		}
+	}
+}
+
 // TestHeldStepsOutliveRefusedFiles: a file that can't be read for a moment makes a change that
 // is held no less.
 func TestHeldStepsOutliveRefusedFiles(t *testing.T) {

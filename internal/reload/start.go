@@ -26,6 +26,7 @@ type SavedHold struct {
 	Silent    int       `json:"silent,omitempty"`
 	Since     time.Time `json:"since"`
 	Confirmed bool      `json:"confirmed,omitempty"` // only an operator removes it
+	Listed    bool      `json:"listed,omitempty"`    // another control plane or DNS listed it
 }
 
 // SavedRemoval is what a change removed.
@@ -61,7 +62,7 @@ func (c *Configuration) saveConfigured() {
 		if saved.Held == nil {
 			saved.Held = map[string]SavedHold{}
 		}
-		saved.Held[name] = SavedHold{Rate: h.rate, Silent: h.silent, Since: h.since, Confirmed: h.confirmed}
+		saved.Held[name] = SavedHold{Rate: h.rate, Silent: h.silent, Since: h.since, Confirmed: h.confirmed, Listed: h.listed}
 	}
 	if err := c.state.SaveConfigured(saved); err != nil {
 		c.log.Error("could not save the configured services; services removed while the process is down are not held", "error", err)
@@ -69,8 +70,8 @@ func (c *Configuration) saveConfigured() {
 }
 
 // holdAtStart is hold for what was removed while the process was down. Where that is so much
-// that an operator has to confirm it, the services and localities that the file lost stay
-// in the settings in force, and the rest of it is in force, too.
+// that an operator has to confirm it, the services of before stay in the settings in force,
+// and all else of the file is in force.
 func (c *Configuration) holdAtStart() (map[string]*heldService, *heldChangeError) {
 	out := map[string]*heldService{}
 	if c.path == "" {
@@ -84,7 +85,7 @@ func (c *Configuration) holdAtStart() (map[string]*heldService, *heldChangeError
 	if saved == nil {
 		return out, nil // nothing is known of before
 	}
-	c.held.recent, c.held.pending = recentOf(saved.Removed), saved.Pending
+	c.held.recent, c.held.pending = recentOf(saved.Removed, time.Now()), saved.Pending
 	before, others := c.before(saved)
 	next := c.settings.Current()
 	services := names(before)
@@ -94,18 +95,22 @@ func (c *Configuration) holdAtStart() (map[string]*heldService, *heldChangeError
 	var waiting *heldChangeError
 	if what := c.removalFrom(contentsOf(before, services), before, next, time.Now()); what != "" {
 		waiting = &heldChangeError{digest: digestOf(c.data), what: what}
-		next = c.keepLost(before, next)
+		next = c.keepPrevious(before, next)
 	}
 	rates, stay := c.savedRates(saved), c.served(next)
 	for _, spec := range append(others, before.Services...) {
 		was, held := saved.Held[spec.Name]
 		switch {
 		case stay[spec.Name] || !hasEndpoints(&spec):
-		case removesAll(next) && !slices.Contains(saved.Listed, spec.Name):
+		case removesAll(next) && !was.Listed && !slices.Contains(saved.Listed, spec.Name):
 		case held:
-			out[spec.Name] = &heldService{spec: spec, rate: was.Rate, silent: was.Silent, since: was.Since, confirmed: was.Confirmed || waiting != nil}
+			out[spec.Name] = &heldService{
+				spec: spec, rate: was.Rate, silent: was.Silent, since: was.Since, listed: was.Listed, confirmed: was.Confirmed || waiting != nil,
+			}
 		case rates[spec.Name] > heldRate || waiting != nil:
-			out[spec.Name] = &heldService{spec: spec, rate: rates[spec.Name], since: time.Now(), confirmed: waiting != nil}
+			out[spec.Name] = &heldService{
+				spec: spec, rate: rates[spec.Name], since: time.Now(), listed: slices.Contains(saved.Listed, spec.Name), confirmed: waiting != nil,
+			}
 		}
 	}
 	return out, waiting
@@ -130,26 +135,13 @@ func (c *Configuration) before(saved *Configured) (own *config.Live, others []is
 	return own, others
 }
 
-// keepLost puts the settings of a file in force with the services, and the localities of
-// services, that it lost.
-func (c *Configuration) keepLost(before, next *config.Live) *config.Live {
-	left := c.contentsOf(next)
-	merged := *next
-	merged.Services = nil
-	kept := map[string]bool{}
-	for i := range before.Services {
-		if spec := &before.Services[i]; left.lost(spec) {
-			kept[spec.Name] = true
-			merged.Services = append(merged.Services, *spec)
-		}
-	}
-	for i := range next.Services {
-		if !kept[next.Services[i].Name] {
-			merged.Services = append(merged.Services, next.Services[i])
-		}
-	}
-	c.settings.live.Store(&merged)
-	return &merged
+// keepPrevious puts the settings of a file in force with the services of its own that were in
+// force before.
+func (c *Configuration) keepPrevious(before, next *config.Live) *config.Live {
+	kept := *next
+	kept.Services = before.Services
+	c.settings.live.Store(&kept)
+	return &kept
 }
 
 // savedRates are what clients sent to services before the start, requests/s.
@@ -178,9 +170,13 @@ func (r *recentRemovals) saved() []SavedRemoval {
 	return out
 }
 
-func recentOf(saved []SavedRemoval) recentRemovals {
+// recentOf reads what was saved; what is dated later than now was removed now.
+func recentOf(saved []SavedRemoval, now time.Time) recentRemovals {
 	var out recentRemovals
 	for _, s := range saved {
+		if s.At.After(now) {
+			s.At = now
+		}
 		x := removedAt{at: s.At, services: map[string]bool{}, places: map[place]bool{}}
 		for _, name := range s.Services {
 			x.services[name] = true
