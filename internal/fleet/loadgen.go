@@ -15,7 +15,7 @@ type Poisson struct {
 	Rate func(now time.Time) float64
 	// Seed makes the arrivals of two runs the same.
 	Seed uint64
-	// MaxOpen bounds the requests under way; 0 = 4096.
+	// MaxOpen bounds the requests under way; 0 = 1024.
 	MaxOpen int
 	// Send sends one request, due at a moment that may have just passed.
 	Send func(ctx context.Context, due time.Time)
@@ -25,7 +25,7 @@ type Poisson struct {
 }
 
 const (
-	defaultMaxOpen = 4096
+	defaultMaxOpen = 1024
 	idlePoll       = 50 * time.Millisecond
 )
 
