@@ -41,13 +41,13 @@ func TestEvents(t *testing.T) {
 		return load < 0.95 && f.Now.Failed == 0 && f.Now.CrossRegion > 0.02
 	}
 	for _, event := range []struct {
-		fleet.Scenario
-		phase string
+		scenario fleet.Scenario
+		phase    string
 	}{{step, "step: us-east/a at 260 requests/s"}, {loss, "loss of us-east/b"}} {
 		// Two fleets at a time: with four, a busy machine falls ever further behind.
 		var runs sync.WaitGroup
-		runs.Go(func() { playUntil(t, event.Scenario, isobar.ModeFull, event.phase, settled) })
-		runs.Go(func() { playUntil(t, event.Scenario, isobar.ModeObserve, event.phase, overloaded) })
+		runs.Go(func() { playUntil(t, event.scenario, isobar.ModeFull, event.phase, settled) })
+		runs.Go(func() { playUntil(t, event.scenario, isobar.ModeObserve, event.phase, overloaded) })
 		runs.Wait()
 	}
 }
