@@ -137,7 +137,7 @@ func (c *Configuration) leaving(next *config.Live, silent map[string]int) (out [
 	stay := c.served(next)
 	for _, o := range c.registry.List() {
 		switch {
-		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name] || removesAll(next) && !c.discovered(&o):
+		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name] || removesAll(next) && (removesListed(next) || !c.discovered(&o)):
 		case o.Owner != isobar.OwnerKubernetes:
 			if hasEndpoints(&o.Service) {
 				out = append(out, o)

@@ -223,7 +223,7 @@ func (c *Configuration) take(data []byte, confirmed bool) error {
 	if !reflect.DeepEqual(before, c.settings.Policy()) {
 		c.services.Reauthorize()
 	}
-	if confirmed {
+	if confirmed || removesAll(&next.Live) && removesListed(&next.Live) {
 		c.held.recent = nil
 	} else {
 		had, has := c.contentsOf(previous), c.contentsOf(&next.Live)

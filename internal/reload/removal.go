@@ -134,7 +134,13 @@ func hasEndpoints(s *isobar.Service) bool {
 	return slices.ContainsFunc(s.Localities, func(l isobar.ServiceLocality) bool { return len(l.Endpoints) > 0 })
 }
 
-// removesAll reports whether an operator wrote that there are no services.
+// removesListed reports whether a file has nothing list services.
+func removesListed(c *config.Live) bool {
+	return c.Discovery.XDS == nil && c.Discovery.DNS == nil && c.Discovery.Kubernetes == nil
+}
+
+// removesAll reports whether an operator wrote that there are no services. That is meant of
+// those that discovery lists, too, where it lists none any more.
 func removesAll(c *config.Live) bool { return c.Services != nil && len(c.Services) == 0 }
 
 // contentsOf is contentsOf with what the Kubernetes cluster lists.
@@ -153,6 +159,9 @@ func (c *Configuration) removal(next *config.Live, now time.Time) string {
 func (c *Configuration) removalFrom(have contents, before, next *config.Live, now time.Time) string {
 	left := c.contentsOf(next)
 	if removesAll(next) {
+		if removesListed(next) {
+			return ""
+		}
 		have.forget(ownNames(before))
 	}
 	if what := have.removedBy(&left); what != "" {

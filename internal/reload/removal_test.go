@@ -69,6 +69,11 @@ func TestNoServicesMeansThoseOfTheFile(t *testing.T) {
 	if what := c.removal(file(nil, nil), now); what != "4 of 4 services" {
 		t.Errorf("services: [] without the names removes %q", what)
 	}
+	none := &config.Live{Services: []isobar.Service{}}
+	none.Discovery.Given = true
+	if what := c.removal(none, now); what != "" {
+		t.Errorf("services: [] with discovery: {} removes %q", what)
+	}
 }
 
 // TestNoServicesHidesNoSteps: with services: [], too, what discovery loses in steps counts

@@ -102,7 +102,7 @@ func (c *Configuration) holdAtStart() (map[string]*heldService, *heldChangeError
 		was, held := saved.Held[spec.Name]
 		switch {
 		case stay[spec.Name] || !hasEndpoints(&spec):
-		case removesAll(next) && !was.Listed && !slices.Contains(saved.Listed, spec.Name):
+		case removesAll(next) && (removesListed(next) || !was.Listed && !slices.Contains(saved.Listed, spec.Name)):
 		case held:
 			out[spec.Name] = &heldService{
 				spec: spec, rate: was.Rate, silent: was.Silent, since: was.Since, listed: was.Listed, confirmed: was.Confirmed || waiting != nil,
