@@ -156,6 +156,7 @@ var operatorPages = map[string][]pageCommand{
 	"docs/how-to/what-if.md": {
 		{line: "isobar whatif --lose us-east/b                              # a region, a zone or a locality", prints: "checkout"},
 		{line: "isobar whatif --drain checkout@us-east/b --drain checkout@10.0.0.1:8080", prints: "checkout"},
+		{line: "isobar whatif --drain @us-east/b                            # all services there", prints: "checkout"},
 		{line: "isobar whatif --demand +20%                                 # of all sources and services", prints: "1 service"},
 		{line: "isobar whatif --demand checkout=+20% --demand checkout@eu=+50% --demand @us-east=-10%", prints: "1 service"},
 		{line: "isobar whatif --capacity checkout@us-east/b=-50%            # of what is declared: max_rate and concurrency", prints: "checkout"},
