@@ -54,7 +54,7 @@ func FillsOf(p *Plan) Fills {
 // fillOf is how full a site is.
 func fillOf(s *Service, i int) (capacity, utilization float64) {
 	site := &s.Result.Sites[i]
-	if site.Capacity > 0 {
+	if site.Capacity > 0 && i < len(s.Result.Load) { // a plan of another replica may lack it
 		utilization = (s.Result.Load[i] + site.Background) / site.Capacity
 	}
 	return site.Capacity, utilization

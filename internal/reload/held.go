@@ -198,10 +198,14 @@ func (c *Configuration) subscribers() (all, silent map[string]int) {
 
 // keep takes note of what a change that is in force holds. c.held.mu is held.
 func (c *Configuration) keep(next *config.Live, held map[string]*heldService, digest string) {
+	confirm := digest
+	if c.held.waiting != nil {
+		confirm = c.held.waiting.digest
+	}
 	for name, h := range held {
 		if c.held.services[name] == nil {
 			c.log.Warn("a service is held: it was removed from the configuration while clients send to it",
-				"service", name, "rate", h.rate, "silent_clients", h.silent, "confirm", "isobar reload --confirm "+digest)
+				"service", name, "rate", h.rate, "silent_clients", h.silent, "confirm", "isobar reload --confirm "+confirm)
 		}
 	}
 	stay := c.served(next)

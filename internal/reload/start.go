@@ -70,8 +70,8 @@ func (c *Configuration) saveConfigured() {
 }
 
 // holdAtStart is hold for what was removed while the process was down. Where that is so much
-// that an operator has to confirm it, the services of before stay in the settings in force,
-// and all else of the file is in force.
+// that an operator has to confirm it, the previous services stay in the settings in force,
+// and all other settings of the file are in force.
 func (c *Configuration) holdAtStart() (map[string]*heldService, *heldChangeError) {
 	out := map[string]*heldService{}
 	if c.path == "" {
@@ -86,11 +86,17 @@ func (c *Configuration) holdAtStart() (map[string]*heldService, *heldChangeError
 		return out, nil // nothing is known of before
 	}
 	c.held.recent, c.held.pending = recentOf(saved.Removed, time.Now()), saved.Pending
-	before, others := c.before(saved)
+	listed := map[string]bool{}
+	for _, name := range saved.Listed {
+		listed[name] = true
+	}
+	before, others := c.before(saved, listed)
 	next := c.settings.Current()
 	services := names(before)
-	for _, name := range saved.Listed {
-		services[name] = true
+	for i := range others {
+		if listed[others[i].Name] {
+			services[others[i].Name] = true
+		}
 	}
 	var waiting *heldChangeError
 	if what := c.removalFrom(contentsOf(before, services), before, next, time.Now()); what != "" {
@@ -102,14 +108,14 @@ func (c *Configuration) holdAtStart() (map[string]*heldService, *heldChangeError
 		was, held := saved.Held[spec.Name]
 		switch {
 		case stay[spec.Name] || !hasEndpoints(&spec):
-		case removesAll(next) && (removesListed(next) || !was.Listed && !slices.Contains(saved.Listed, spec.Name)):
+		case removesAll(next) && (removesListed(next) || !was.Listed && !listed[spec.Name]):
 		case held:
 			out[spec.Name] = &heldService{
 				spec: spec, rate: was.Rate, silent: was.Silent, since: was.Since, listed: was.Listed, confirmed: was.Confirmed || waiting != nil,
 			}
 		case rates[spec.Name] > heldRate || waiting != nil:
 			out[spec.Name] = &heldService{
-				spec: spec, rate: rates[spec.Name], since: time.Now(), listed: slices.Contains(saved.Listed, spec.Name), confirmed: waiting != nil,
+				spec: spec, rate: rates[spec.Name], since: time.Now(), listed: listed[spec.Name], confirmed: waiting != nil,
 			}
 		}
 	}
@@ -119,14 +125,14 @@ func (c *Configuration) holdAtStart() (map[string]*heldService, *heldChangeError
 // before is the configuration that was in force before the start, as far as it is known, and
 // apart from it the services that others listed, and those that were held. It is without what
 // the API has by now.
-func (c *Configuration) before(saved *Configured) (own *config.Live, others []isobar.Service) {
+func (c *Configuration) before(saved *Configured, listed map[string]bool) (own *config.Live, others []isobar.Service) {
 	own = &config.Live{}
 	for i := range saved.Services {
 		spec := saved.Services[i]
 		if _, err := c.registry.Get(spec.Name); err == nil {
 			continue
 		}
-		if _, held := saved.Held[spec.Name]; held || slices.Contains(saved.Listed, spec.Name) {
+		if _, held := saved.Held[spec.Name]; held || listed[spec.Name] {
 			others = append(others, spec)
 		} else {
 			own.Services = append(own.Services, spec)

@@ -124,8 +124,9 @@ func (w *heldWorld) report(service string) (stop func()) {
 	}
 }
 
-// subscribe has a client that reports no load subscribe to a service, until it leaves.
-func (w *heldWorld) subscribe(service string) (leave func()) {
+// silent has a client subscribe to a service, and waits until it counts as one that reports
+// no load.
+func (w *heldWorld) silent(service string) (leave func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	conn, err := grpc.NewClient(w.XDSAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -140,6 +141,9 @@ func (w *heldWorld) subscribe(service string) (leave func()) {
 	if err := s.Send(&discoveryv3.DiscoveryRequest{Node: nodeIn("silent", "us/a"), TypeUrl: resource.EndpointsURL, ResourceNames: []string{service}}); err != nil {
 		w.t.Fatal(err)
 	}
+	testhelp.Eventually(w.t, "a silent client", func() bool {
+		return slices.ContainsFunc(w.status().Attention, func(a admin.Attention) bool { return a.Code == admin.ClientsSilent })
+	})
 	return cancel
 }
 
@@ -360,11 +364,8 @@ func TestRemovalsInStepsAreHeld(t *testing.T) {
 func TestServicesOfSilentClientsAreHeld(t *testing.T) {
 	t.Parallel()
 	w := newHeldWorld(t, "a", "b", "c", "d")
-	leave := w.subscribe("a")
+	leave := w.silent("a")
 	defer leave()
-	testhelp.Eventually(t, "a silent client", func() bool {
-		return slices.ContainsFunc(w.status().Attention, func(a admin.Attention) bool { return a.Code == admin.ClientsSilent })
-	})
 	w.write("b", "c", "d", "e")
 	w.in("a", "b", "c", "d", "e")
 	if held := w.status().Held; held == nil || len(held.Services) != 1 || held.Services[0].Silent != 1 {

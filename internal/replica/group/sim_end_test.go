@@ -84,7 +84,8 @@ func (e *ending) takeBack() {
 
 // TestGroupsThatStop asserts that clients of no replica go on dropping requests once all replicas of a
 // group have stopped at about the same time, some of which were killed a moment before, while the engine
-// was down or not; that one that stops publishes only where none stays; and that no version goes back.
+// was down or not, and that no version goes back. TestPartsWithoutAReplicaThatStays asserts when a replica
+// that stops may publish.
 func TestGroupsThatStop(t *testing.T) {
 	for i := range min(*seeds, 10_000) {
 		w := newWorld(t, *first+uint64(i))
