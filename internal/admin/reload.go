@@ -22,6 +22,8 @@ type HeldService struct {
 	Rate    float64   `json:"rate"`             // requests/s that clients send
 	Silent  int       `json:"silent,omitempty"` // clients that subscribe to it and report no load
 	Since   time.Time `json:"since"`
+
+	Confirm bool `json:"confirm,omitempty"` // it is served until an operator confirms the removal, also without load
 }
 
 // Reloaded answers POST /v1/reload.

@@ -280,6 +280,16 @@ func (c *Configuration) dropIdle(now time.Time) {
 	c.keep(current, left, c.held.digest)
 }
 
+// forgetCalls takes from held services what they call, and reports whether they called any. Calls
+// only tell where demand will come from.
+func forgetCalls(held map[string]*heldService) (had bool) {
+	for _, h := range held {
+		had = had || len(h.spec.Calls) > 0
+		h.spec.Calls = nil
+	}
+	return had
+}
+
 // follow takes note of what clients send to a held service.
 func (h *heldService) follow(rate float64, silent int, now time.Time) {
 	h.silent = silent
@@ -321,7 +331,7 @@ func (c *Configuration) Held() *admin.HeldConfiguration {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.held.services)) {
 		h := c.held.services[name]
-		out.Services = append(out.Services, admin.HeldService{Service: name, Rate: h.rate, Silent: h.silent, Since: h.since})
+		out.Services = append(out.Services, admin.HeldService{Service: name, Rate: h.rate, Silent: h.silent, Since: h.since, Confirm: h.confirmed})
 	}
 	return out
 }
@@ -358,6 +368,10 @@ func heldTroubles(held *admin.HeldConfiguration) []admin.Attention {
 func heldText(h *admin.HeldService, digest string) string {
 	text := fmt.Sprintf("service %s: held: removed from the configuration while clients send %.4g requests/s; it is served as before "+
 		"until they stop, or until isobar reload --confirm %s", h.Service, h.Rate, digest)
+	if h.Confirm {
+		text = fmt.Sprintf("service %s: held: the change that is held removes it; it is served as before, also without load, "+
+			"until isobar reload --confirm %s; clients send %.4g requests/s", h.Service, digest, h.Rate)
+	}
 	switch {
 	case h.Silent == 1:
 		text += "; 1 client subscribes to it and reports no load, so what it sends is not known"

@@ -1,12 +1,16 @@
 package server_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
@@ -121,6 +125,85 @@ func TestServicesWithLoadStayThatGoWhileStopped(t *testing.T) {
 	w.in("a", "b", "c", "d")
 	if h := w.status().Held; h == nil || len(h.Services) != 1 || h.Services[0].Rate < 10 || h.Removes != "" {
 		t.Errorf("held after the start: %+v", h)
+	}
+}
+
+// TestHeldUntilConfirmedIsTold: a service that a control plane listed, and that the held change of
+// a start removes, does not leave with its load, and is not said to.
+func TestHeldUntilConfirmedIsTold(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d")
+	w.in("a", "b", "c", "d")
+	w.write("d")
+	w.change(func(was *reload.Configured) { was.Listed = []string{"a"} })
+	w.in("a", "b", "c", "d")
+	h := w.status().Held
+	if h == nil || len(h.Services) != 1 || h.Services[0].Service != "a" || !h.Services[0].Confirm {
+		t.Fatalf("held after the start: %+v", h)
+	}
+	if a := attends(t, w.status(), admin.RemovalHeld); a.Service != "" {
+		t.Errorf("first it tells %+v, want what the file removes", a)
+	}
+	for _, a := range w.status().Attention {
+		if a.Service == "a" && (strings.Contains(a.Text, "until they stop") || !strings.Contains(a.Text, h.Digest)) {
+			t.Errorf("it tells %q", a.Text)
+		}
+	}
+}
+
+// TestHeldCallsAreForgottenInACircle: where calls of a held service and of the file make a circle, which
+// nothing allows, the service is held without its calls: at a start, and at a reload.
+func TestHeldCallsAreForgottenInACircle(t *testing.T) {
+	t.Parallel()
+	const place = "localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]"
+	w := newHeldWorld(t, "c")
+	w.writeServices("\n- {name: a, " + place + ", calls: [{service: b, per_request: 1}]}\n- {name: b, " + place + "}\n- {name: c, " + place + "}\n- {name: d, " + place + "}")
+	w.in("a", "b", "c", "d")
+	stop := w.report("a")
+	defer stop()
+	w.loaded("a")
+	w.writeServices("\n- {name: b, " + place + ", calls: [{service: a, per_request: 1}]}\n- {name: c, " + place + "}\n- {name: d, " + place + "}")
+	held := func() bool {
+		h := w.status().Held
+		return h != nil && len(h.Services) == 1 && h.Services[0].Service == "a"
+	}
+	testhelp.Eventually(t, "a held service", held)
+	w.change(func(was *reload.Configured) { // the file changed while the server was down
+		for i := range was.Services {
+			switch s := &was.Services[i]; s.Name {
+			case "a":
+				s.Calls = []isobar.Call{{Service: "b", PerRequest: 1}}
+			case "b":
+				s.Calls = nil
+			}
+		}
+	})
+	w.in("a", "b", "c", "d")
+	if !held() {
+		t.Errorf("held after the start: %+v; the log: %s", w.status().Held, w.log.String())
+	}
+}
+
+// change restarts the server after a change of what it has kept of the services in force.
+func (w *heldWorld) change(do func(*reload.Configured)) {
+	w.t.Helper()
+	w.stop()
+	defer w.serve()
+	v, err := w.kept.Get(w.t.Context(), "configured")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var was reload.Configured
+	if err := json.Unmarshal(v.Data, &was); err != nil {
+		w.t.Fatal(err)
+	}
+	do(&was)
+	data, err := json.Marshal(was)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.kept.CompareAndSwap(w.t.Context(), "configured", v.Revision, data); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
