@@ -133,6 +133,9 @@ func writeReplicas(w io.Writer, g *admin.ReplicaGroup, troubles []string, width 
 	leader := "no leader"
 	if g.Leader != "" {
 		leader = "leader " + printable(g.Leader)
+		if g.Caretaker() != "" {
+			leader = "caretaker " + printable(g.Leader)
+		}
 		if !g.LedSince.IsZero() {
 			leader += " since " + g.LedSince.UTC().Format(time.RFC3339)
 		}
@@ -169,6 +172,8 @@ func replicaColumns(g *admin.ReplicaGroup) []column {
 			strconv.Itoa(int(r.Checkers)), printable(r.ConfigDigest), printable(r.Version),
 		}
 		switch {
+		case r.Cares:
+			cells[1] = "caretaker"
 		case r.Leads:
 			cells[1] = "leader"
 		case r.Live:

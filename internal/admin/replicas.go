@@ -121,6 +121,7 @@ type ReplicaState struct {
 	Name    string  `json:"name"`
 	Live    bool    `json:"live"` // heard within the last two heartbeats
 	Leads   bool    `json:"leads,omitempty"`
+	Cares   bool    `json:"caretaker,omitempty"` // it leads without the engine: health counts, and weights stay
 	Heard   float64 `json:"heard_seconds_ago,omitempty"`
 	Failure string  `json:"failure,omitempty"` // why it can't be reached from here
 	Version string  `json:"isobar_version,omitempty"`
@@ -148,6 +149,16 @@ func (g *ReplicaGroup) Live() int {
 	return n
 }
 
+// Caretaker returns the name of the replica that leads without the election engine; "" if none does.
+func (g *ReplicaGroup) Caretaker() string {
+	for i := range g.Replicas {
+		if g.Replicas[i].Cares {
+			return g.Replicas[i].Name
+		}
+	}
+	return ""
+}
+
 // Troubles tells what is wrong with the group, one sentence each; nil if nothing is.
 func (g *ReplicaGroup) Troubles() []string {
 	var out []string
@@ -166,6 +177,10 @@ func (g *ReplicaGroup) Attention() []Attention {
 	var out []Attention
 	if g.Leader == "" {
 		out = append(out, NewAttention(GroupLeaderless, "no replica leads group %s, so weights stay as they are", g.Group).See(see))
+	}
+	if name := g.Caretaker(); name != "" {
+		out = append(out, NewAttention(ElectionLost, "replica %s leads group %s without the election engine: health counts, weights stay as they are, "+
+			"and writes are refused", name, g.Group).See(see))
 	}
 	if !g.Engine {
 		out = append(out, NewAttention(ElectionLost, "replica %s does not reach the election engine", g.Name).See(see))

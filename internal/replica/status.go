@@ -34,6 +34,7 @@ type MemberStatus struct {
 	Name    string  `json:"name"`
 	Live    bool    `json:"live"`
 	Leads   bool    `json:"leads,omitempty"`
+	Cares   bool    `json:"caretaker,omitempty"` // it leads without the engine: health counts, and weights stay
 	Heard   float64 `json:"heard_seconds_ago,omitempty"`
 	Failure string  `json:"failure,omitempty"` // why it can't be reached from here
 	Version string  `json:"isobar_version,omitempty"`
@@ -64,6 +65,7 @@ func (r *Replica) Status() Status {
 	}
 	r.mu.Unlock()
 	own := MemberStatus{Name: r.self.Name, Live: true, Leads: leader == r.self.Name, Version: r.opts.Version, Engine: v.Engine, Plan: v.Version}
+	own.Cares = v.Role == group.Caretaker
 	own.summarise(r.summary())
 	s.Replicas = append(s.Replicas, own)
 	for i := range v.Peers {
@@ -78,6 +80,7 @@ func (r *Replica) peerStatus(p *group.PeerView, leader string) MemberStatus {
 	if p.Ever {
 		out.Heard, out.Engine, out.Plan = p.Age.Seconds(), p.Status.Engine && p.Live, p.Status.Version
 	}
+	out.Cares = out.Leads && p.Status.Caretaker
 	version, summary, connected := r.server.told(p.Name)
 	if connected {
 		out.Version = version

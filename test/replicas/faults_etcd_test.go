@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/isobar-xds/isobar/internal/admin"
 )
 
 // loseQuorum asserts that replicas serve and refuse writes while etcd has no quorum, and that
@@ -22,6 +24,12 @@ func loseQuorum(outage time.Duration) func(w *world) time.Duration {
 		}
 		began := time.Now()
 		w.refusesWrites()
+		for _, r := range w.Replicas {
+			w.Await(r.Name+" shows a caretaker", func() bool {
+				var s admin.ReplicaGroup
+				return r.Get(w.t.Context(), "/v1/replicas", &s) == nil && s.Caretaker() == leader.Name
+			})
+		}
 		restarts := outage >= time.Minute
 		look := time.NewTicker(min(outage/2, 30*time.Second))
 		defer look.Stop()
