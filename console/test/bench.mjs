@@ -1,8 +1,9 @@
 // Measures what open consoles cost the server, and how the page feels with a large
-// fleet. `make bench-console` runs it. SERVICES, LOCALITIES, CONSOLES, SECONDS
-// and SETTLE change the size; ONLY=page leaves out what they cost the server. Two cores
-// with nothing else to do, or the times mean little.
-import { spawn } from 'node:child_process';
+// fleet. `make bench-console` runs it. SERVICES, LOCALITIES and CONSOLES change the size,
+// SECONDS the length of a period, ROUNDS how often periods without consoles, with one and
+// with all of them alternate, SETTLE how many seconds the server has at most until its
+// processor time is steady; ONLY=page leaves out what consoles cost the server.
+import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,7 +14,11 @@ const services = number('SERVICES', 10_000);
 const localities = number('LOCALITIES', 30);
 const consoles = number('CONSOLES', 50);
 const seconds = number('SECONDS', 20);
-const settle = number('SETTLE', 90);
+const rounds = number('ROUNDS', 5);
+const settle = number('SETTLE', 300);
+/** Of a core: two periods in a row that differ by less show a steady server. */
+const steadiness = 0.01;
+const aims = { one: 0.01, all: 0.05 };
 const program = process.env.ISOBAR ?? '../bin/isobar';
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -34,8 +39,8 @@ writeFileSync(join(dir, 'isobar.json'), JSON.stringify(file));
 
 const base = 'http://127.0.0.1:18971';
 const children = [];
-function run(...args) {
-  const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'inherit'] });
+function run(stderr, ...args) {
+  const child = spawn(program, args, { stdio: ['ignore', 'ignore', stderr] });
   children.push(child);
   return child;
 }
@@ -52,40 +57,106 @@ async function load() {
 }
 const percent = (x) => `${(100 * x).toFixed(2)}%`;
 const say = (what, value) => console.log(`${what.padEnd(64)} ${value}`);
+const median = (list) => {
+  const sorted = [...list].sort((a, b) => a - b);
+  return (sorted[Math.floor((sorted.length - 1) / 2)] + sorted[Math.ceil((sorted.length - 1) / 2)]) / 2;
+};
 
-/** What consoles cost the server. */
-async function server() {
-  const without = await load();
-  say('server, no console open, of a core', percent(without));
+/** Waits until the processor time of the server is steady, for a bounded time. */
+async function steady() {
+  const began = performance.now();
+  const passed = () => Math.round((performance.now() - began) / 1000);
+  let before = await load();
+  let change = Infinity;
+  while (change >= steadiness && passed() < settle) {
+    const now = await load();
+    change = Math.abs(now - before);
+    before = now;
+  }
+  const found = change < steadiness ? 'steady' : `not steady, the last two periods differ by ${percent(change)},`;
+  say('processor time of the server without a console', `${found} after ${passed()} s`);
+}
 
-  let bytes = 0;
-  const ends = [];
-  const read = async (signal) => {
-    const answer = await fetch(`${base}/v1/stream`, { signal });
-    for await (const piece of answer.body) bytes += piece.length;
-  };
-  const open = (n) => {
+/** Consoles that read the stream of changes, with what they were sent. */
+const readers = {
+  ends: [],
+  bytes: 0,
+  ended: 0, // by the server
+  open(n) {
     for (let i = 0; i < n; i++) {
       const end = new AbortController();
-      ends.push(end);
-      read(end.signal).catch(() => undefined);
+      this.ends.push(end);
+      this.read(end.signal).catch(() => undefined).finally(() => {
+        if (!end.signal.aborted) this.ended++;
+      });
     }
-  };
-  open(1);
+  },
+  async read(signal) {
+    const answer = await fetch(`${base}/v1/stream`, { signal });
+    if (!answer.ok) throw new Error(`the stream answers ${answer.status}`);
+    for await (const piece of answer.body) this.bytes += piece.length;
+  },
+  close() {
+    for (const end of this.ends) end.abort();
+    this.ends = [];
+  },
+};
+
+/** A period with consoles: the first seconds, in which each is sent everything, do not count. */
+async function opened(n) {
+  readers.open(n);
   await sleep(8000);
-  const one = await load();
-  say('server, one console open, of a core', `${percent(one)}, ${percent(one - without)} more`);
-  open(consoles - 1);
-  await sleep(8000);
-  const before = bytes;
-  const all = await load();
-  say(`server, ${consoles} consoles open, of a core`, `${percent(all)}, ${percent(all - without)} more`);
-  say('sent to each of them', `${((bytes - before) / consoles / seconds / 1024).toFixed(1)} KiB/s`);
-  for (const end of ends) end.abort();
+  const before = readers.bytes;
+  const used = await load();
+  const sent = (readers.bytes - before) / n / seconds / 1024;
+  readers.close();
   await sleep(3000);
-  const after = await load();
-  say('server, all closed again, of a core', `${percent(after)}, ${percent(after - without)} more`);
+  return { used, sent };
+}
+
+/** The part of a core that the goroutines of the streams take, by a profile of a period with all consoles. */
+async function profiled() {
+  readers.open(consoles);
+  await sleep(8000);
+  const answer = await fetch(`${base}/debug/pprof/profile?seconds=${seconds}`);
+  if (!answer.ok) throw new Error(`the profile answers ${answer.status}`);
+  const file = join(dir, 'cpu.pb');
+  writeFileSync(file, Buffer.from(await answer.arrayBuffer()));
+  readers.close();
+  const top = execFileSync('go', ['tool', 'pprof', '-top', '-cum', '-unit=ms', '-focus=getStream$', program, file], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+  const line = top.split('\n').find((l) => /\.getStream$/.test(l));
+  if (line === undefined) return 0; // less than a sample, 10 ms
+  const ms = Number(/([\d.]+)(?:ms)?\s+[\d.]+%\s+\S+$/.exec(line)?.[1]);
+  if (Number.isNaN(ms)) throw new Error(`no time in ${line}`);
+  return ms / 1000 / seconds;
+}
+
+/**
+ * What consoles cost the server. A period with consoles stands between two without: the
+ * mean of these is what it is compared with, so that a slow change of the server's own
+ * work cancels out.
+ */
+async function server() {
+  await steady();
+  const closed = [await load()];
+  const more = { one: [], all: [] };
+  const sent = [];
+  for (let i = 0; i < rounds; i++) {
+    for (const [which, n] of [['one', 1], ['all', consoles]]) {
+      const period = await opened(n);
+      closed.push(await load());
+      more[which].push(period.used - (closed.at(-2) + closed.at(-1)) / 2);
+      if (which === 'all') sent.push(period.sent);
+    }
+  }
+  const spread = (list) => `${percent(Math.min(...list))} to ${percent(Math.max(...list))}`;
+  say(`server, no console open, of a core, median of ${closed.length}`, `${percent(median(closed))} (first ${percent(closed[0])}, last ${percent(closed.at(-1))})`);
+  say(`one console more, of a core, median of ${rounds}`, `${percent(median(more.one))} (${spread(more.one)}; aim ${percent(aims.one)})`);
+  say(`${consoles} consoles more, of a core, median of ${rounds}`, `${percent(median(more.all))} (${spread(more.all)}; aim ${percent(aims.all)} for 50)`);
+  say(`goroutines of ${consoles} streams, of a core, by a profile`, percent(await profiled()));
+  say('sent to each of them', `${median(sent).toFixed(1)} KiB/s`);
   say('memory of the server', `${((await cpu()).memory / (1 << 20)).toFixed(0)} MiB`);
+  if (readers.ended > 0) throw new Error(`${readers.ended} consoles lost their stream: the figures are of fewer than ${consoles}`);
 }
 
 for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => process.exit(1));
@@ -93,7 +164,7 @@ process.once('exit', () => children.forEach((child) => child.kill('SIGKILL')));
 
 try {
   const began = performance.now();
-  run('serve', '-c', join(dir, 'isobar.json'));
+  run('inherit', 'serve', '-c', join(dir, 'isobar.json'));
   for (;;) {
     const ready = await fetch(`${base}/readyz`).catch(() => undefined);
     if (ready?.ok) break;
@@ -101,9 +172,7 @@ try {
     await sleep(200);
   }
   say('services x localities', `${services} x ${localities}`);
-  run('bench', '--server', '127.0.0.1:18970', '--clients', String(Math.min(1000, Math.max(100, services / 10))), '--rate', '100', '--duration', '20m');
-  await sleep(1000 * settle); // until shares have settled: before that the server works more
-
+  run('ignore', 'bench', '--server', '127.0.0.1:18970', '--clients', String(Math.min(1000, Math.max(100, services / 10))), '--rate', '100', '--duration', '20m');
   if (process.env.ONLY !== 'page') await server();
 
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });

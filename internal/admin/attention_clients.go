@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -41,6 +42,16 @@ func SilentOf(all []ServiceClients, service string) (out []plan.SilentClients) {
 	for ; i < len(all) && all[i].Service == service; i++ {
 		if n := all[i].Silent; n > 0 {
 			out = append(out, plan.SilentClients{Source: all[i].Locality, Clients: n})
+		}
+	}
+	return out
+}
+
+// silentOnly returns the entries that have silent clients.
+func silentOnly(all []ServiceClients) (out []ServiceClients) {
+	for i := range all {
+		if all[i].Silent > 0 {
+			out = append(out, all[i])
 		}
 	}
 	return out
@@ -176,7 +187,7 @@ func (b *statusBuilder) localities(p *plan.Plan, all []Client) {
 	if p == nil || p.Topology == nil {
 		return
 	}
-	known := knownPlaces(p)
+	known := b.places(p)
 	if len(known.zones) < 2 {
 		return // all are equally far from what there is
 	}
@@ -240,6 +251,23 @@ func (p *places) zoneNames() []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// placesOf remembers the places of the newest topology, which are the same in all of its
+// plans.
+type placesOf struct {
+	mu       sync.Mutex
+	topology *isobar.Topology
+	known    places
+}
+
+func (c *placesOf) get(p *plan.Plan) places {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.topology != p.Topology {
+		c.topology, c.known = p.Topology, knownPlaces(p)
+	}
+	return c.known
 }
 
 func knownPlaces(p *plan.Plan) places {

@@ -228,15 +228,15 @@ func (b *statusBuilder) auto(svc *plan.Service) {
 
 // score takes a service into the summary.
 func (b *statusBuilder) score(svc *plan.Service) {
-	score := svc.Scores.Explain(svc.Mode())
-	if score == nil {
+	score, ok := svc.Scores.Score(svc.Mode())
+	if !ok {
 		return
 	}
 	if b.Scores == nil {
 		b.Scores = &ScoreSummary{Lowest: 1, Service: svc.Spec.Name}
 	}
 	b.Scores.Services++
-	if score.Score < b.Scores.Lowest {
-		b.Scores.Lowest, b.Scores.Service = score.Score, svc.Spec.Name
+	if score < b.Scores.Lowest {
+		b.Scores.Lowest, b.Scores.Service = score, svc.Spec.Name
 	}
 }

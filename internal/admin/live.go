@@ -6,18 +6,25 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // live keeps what all readers of changes are sent, made once for all of them and
 // only while there are any.
 type live struct {
-	mu   sync.Mutex
-	last *liveSet
+	mu      sync.Mutex
+	readers int
+	left    time.Time // when the last reader left
+	number  uint64    // of the last state
+	last    *liveSet
+	again   time.Time // when the next look may begin
 
 	detailsOf *plan.Plan
 	details   map[string][]byte // services of detailsOf that readers asked for
@@ -33,6 +40,8 @@ type liveSet struct {
 	told    uint64    // the number at which the status became what it is
 	rows    []liveRow // sorted by name
 	removed uint64    // the number at which a service was last removed
+	before  uint64    // the number of the state before; 0 = there is none
+	changes []byte    // the line for readers that know the state before; nil = they need the whole
 }
 
 // liveRow is a service in one line.
@@ -40,25 +49,77 @@ type liveRow struct {
 	name string
 	json []byte
 	told uint64 // the number at which it became what it is
+
+	// What it was made of: where this stays, so does the row.
+	of     *plan.Service
+	silent []plan.SilentClients
+	line   ServiceOverview
 }
 
-// statusEvery is how often the status is looked at: it asks all clients.
-const statusEvery = 5 * time.Second
+const (
+	// statusEvery is how often the status is looked at: it asks all clients.
+	statusEvery = 5 * time.Second
+	// lookRest bounds what looks cost: after each there is a pause of so many times what
+	// it took, longestRest at most.
+	lookRest    = 125
+	longestRest = 15 * time.Second
+	// keepFor is for how long a state is kept that has no readers: until a reader that
+	// lost its connection is back.
+	keepFor = time.Minute
+)
+
+// join counts a reader.
+func (l *live) join() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readers++
+}
+
+// leave forgets a reader, and some time after the last one everything.
+func (l *live) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.readers--; l.readers == 0 {
+		l.left = time.Now()
+		time.AfterFunc(keepFor, l.forget)
+	}
+}
+
+// forget lets go of the state, and with it of a plan, that nobody has read lately.
+func (l *live) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.readers == 0 && time.Since(l.left) >= keepFor {
+		l.last, l.detailsOf, l.details = nil, nil, nil
+	}
+}
 
 // now returns the newest state. A state that is younger than a plan or the status
-// asks for is made at once, by whoever asks first.
+// asks for is made at once, by whoever asks first, unless looks would cost too much.
 func (l *live) now(ctx context.Context, s *statusAPI) *liveSet {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, at := s.opts.Planner.Current(), time.Now()
 	old := l.last
-	if old != nil && old.of == p && at.Sub(old.made) < statusEvery {
+	if old != nil && (at.Before(l.again) || old.of == p && at.Sub(old.made) < statusEvery) {
 		return old
 	}
 	if old == nil {
 		old = &liveSet{}
 	}
-	next := &liveSet{number: old.number + 1, of: p, made: old.made, status: old.status, told: old.told, rows: old.rows, removed: old.removed}
+	next := l.look(ctx, s, old, p, at)
+	l.last = next
+	end := time.Now()
+	l.again = end.Add(min(lookRest*end.Sub(at), longestRest))
+	return next
+}
+
+// look makes the state after another one. Where both are the same to readers, it keeps
+// the number.
+func (l *live) look(ctx context.Context, s *statusAPI, old *liveSet, p *plan.Plan, at time.Time) *liveSet {
+	next := &liveSet{
+		number: l.number + 1, before: old.number, of: p, made: old.made, status: old.status, told: old.told, rows: old.rows, removed: old.removed,
+	}
 	if p != nil {
 		next.version = p.VersionString()
 	}
@@ -69,9 +130,18 @@ func (l *live) now(ctx context.Context, s *statusAPI) *liveSet {
 		cancel()
 	}
 	if p != nil && (old.of != p || old.rows == nil) {
-		next.takeServices(p, s.opts.Fleet.Subscribers(), old.rows)
+		next.takeServices(p, s.opts.Fleet.Subscribers(), old)
 	}
-	l.last = next
+	if old.number > 0 && old.of == p && next.told <= old.number {
+		next.number, next.before, next.changes = old.number, old.before, old.changes
+		return next
+	}
+	if !next.needsWhole(old.number) {
+		var line bytes.Buffer
+		next.compose(&line, old.number)
+		next.changes = line.Bytes()
+	}
+	l.number = next.number
 	return next
 }
 
@@ -92,29 +162,62 @@ func (s *liveSet) takeStatus(status Status, at time.Time) {
 	}
 }
 
-func (s *liveSet) takeServices(p *plan.Plan, clients []ServiceClients, old []liveRow) {
+// takeServices makes the rows of a plan. A row whose service no decision touched is taken
+// over from the state before, and one that looks the same keeps its text.
+func (s *liveSet) takeServices(p *plan.Plan, clients []ServiceClients, before *liveSet) {
 	rows := make([]liveRow, 0, len(p.Services))
-	k := 0
+	lines := newOverviews(p, clients)
+	old, sameNetwork := before.rows, networkOf(before.of) == networkOf(p)
 	for _, svc := range p.Services {
-		for k < len(old) && old[k].name < svc.Spec.Name {
-			s.removed = s.number
-			k++
+		for len(old) > 0 && old[0].name < svc.Spec.Name {
+			s.removed, old = s.number, old[1:]
 		}
-		line := overviewOf(p, svc, clients)
-		line.round()
-		row := liveRow{name: svc.Spec.Name, json: encoded(line), told: s.number}
-		if k < len(old) && old[k].name == row.name {
-			if bytes.Equal(old[k].json, row.json) {
-				row = old[k]
-			}
-			k++
+		row := liveRow{name: svc.Spec.Name, of: svc, silent: lines.silentOf(svc)}
+		var was *liveRow
+		if len(old) > 0 && old[0].name == row.name {
+			was, old = &old[0], old[1:]
+		}
+		switch {
+		case was != nil && sameNetwork && was.of == svc && slices.Equal(was.silent, row.silent):
+			row = *was
+		default:
+			row.line = lines.of(svc, row.silent)
+			row.line.round()
+			row.tell(was, s.number)
 		}
 		rows = append(rows, row)
 	}
-	if k < len(old) {
+	if len(old) > 0 {
 		s.removed = s.number
 	}
 	s.rows = rows
+}
+
+// tell encodes a row, unless it says what the row before said.
+func (r *liveRow) tell(was *liveRow, number uint64) {
+	if was != nil && was.line.equal(&r.line) {
+		r.json, r.told = was.json, was.told
+		return
+	}
+	r.json, r.told = encoded(&r.line), number
+}
+
+func networkOf(p *plan.Plan) *isobar.Network {
+	if p == nil || p.Topology == nil {
+		return nil
+	}
+	return p.Topology.Network
+}
+
+// equal reports whether two lines say the same.
+func (o *ServiceOverview) equal(other *ServiceOverview) bool {
+	a, b := *o, *other
+	a.Fullest, a.Paused, a.Score, b.Fullest, b.Paused, b.Score = nil, nil, nil, nil, nil, nil
+	return a == b && samePointee(o.Fullest, other.Fullest) && samePointee(o.Paused, other.Paused) && samePointee(o.Score, other.Score)
+}
+
+func samePointee[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 // round keeps what can be seen, so that a row that looks the same is the same.
@@ -154,25 +257,35 @@ func encoded(v any) []byte {
 }
 
 // write sends a reader that knows the state of another number what it needs: all
-// where it knows none, 0, else what changed. No reader holds a copy: the encoded
-// rows are shared. Errors stay in w.
+// where it knows none, 0, else what changed. No reader holds a copy: the line for those
+// that know the state before and the encoded rows are shared. Errors stay in w.
 func (s *liveSet) write(w *bufio.Writer, known uint64) {
-	whole := known == 0 || known < s.removed
+	if s.changes != nil && known == s.before {
+		_, _ = w.Write(s.changes)
+		return
+	}
+	s.compose(w, known)
+}
+
+func (s *liveSet) needsWhole(known uint64) bool { return known == 0 || known < s.removed }
+
+func (s *liveSet) compose(w io.Writer, known uint64) {
+	whole := s.needsWhole(known)
 	_, _ = fmt.Fprintf(w, `{"version":%q,"whole":%t`, s.version, whole)
 	if whole || s.told > known {
-		_, _ = w.WriteString(`,"status":`)
+		_, _ = io.WriteString(w, `,"status":`)
 		_, _ = w.Write(s.status)
 	}
-	_, _ = w.WriteString(`,"services":[`)
+	_, _ = io.WriteString(w, `,"services":[`)
 	between := ""
 	for i := range s.rows {
 		if whole || s.rows[i].told > known {
-			_, _ = w.WriteString(between)
+			_, _ = io.WriteString(w, between)
 			_, _ = w.Write(s.rows[i].json)
 			between = ","
 		}
 	}
-	_, _ = w.WriteString("]}\n")
+	_, _ = io.WriteString(w, "]}\n")
 }
 
 // detail returns one service of the current plan as a line, made once for all readers

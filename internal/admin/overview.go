@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -60,57 +61,79 @@ func (s *statusAPI) getOverview(w http.ResponseWriter, r *http.Request) {
 	p := s.opts.Planner.Current()
 	out := Overview{Status: s.status(r.Context(), p), Services: []ServiceOverview{}}
 	if p != nil {
-		clients := s.opts.Fleet.Subscribers()
+		lines := newOverviews(p, s.opts.Fleet.Subscribers())
 		for _, svc := range p.Services {
-			out.Services = append(out.Services, overviewOf(p, svc, clients))
+			out.Services = append(out.Services, lines.of(svc, lines.silentOf(svc)))
 		}
 	}
 	reply(w, http.StatusOK, out)
 }
 
-// overviewOf is a service in one line. clients are those of all services, sorted by service.
-func overviewOf(p *plan.Plan, svc *plan.Service, clients []ServiceClients) ServiceOverview {
+// overviews makes the lines of the services of one plan. The lists of flows are used for
+// one service after the other.
+type overviews struct {
+	network *isobar.Network
+	silent  []ServiceClients // those with silent clients, sorted by service
+	queues  []queue          // per site
+	flows   []flow
+}
+
+// newOverviews takes the clients of all services, sorted by service.
+func newOverviews(p *plan.Plan, clients []ServiceClients) *overviews {
+	return &overviews{network: networkOf(p), silent: silentOnly(clients)}
+}
+
+func (m *overviews) silentOf(svc *plan.Service) []plan.SilentClients {
+	return SilentOf(m.silent, svc.Spec.Name)
+}
+
+// of is a service in one line. It follows from the service, its silent clients and the
+// network alone.
+func (m *overviews) of(svc *plan.Service, silent []plan.SilentClients) ServiceOverview {
 	out := ServiceOverview{
 		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Serves: svc.Mode(), Hold: svc.Hold, Paused: svc.Paused,
-		Coverage: svc.ToldCoverage(SilentOf(clients, svc.Spec.Name)),
+		Coverage: svc.ToldCoverage(silent),
 		Gap:      svc.PlanGap, CeilingScale: 1,
 	}
 	if svc.Solution != nil {
 		out.Solved, out.CeilingScale = true, max(1, svc.Solution.CeilingScale)
 	}
-	if score := svc.Scores.Explain(svc.Mode()); score != nil {
-		out.Score = &score.Score
+	if score, ok := svc.Scores.Score(svc.Mode()); ok {
+		out.Score = &score
 	}
 	if svc.Result == nil {
 		return out
 	}
 	out.Drop = svc.Result.Drop
-	for i := range svc.Result.Sites {
-		site := &svc.Result.Sites[i]
-		out.Healthy += site.Group.Usable()
-		out.Endpoints += len(site.Group.Endpoints)
+	out.sites(svc.Result)
+	out.sources(m.network, svc)
+	m.served(&out, svc)
+	return out
+}
+
+// sites counts endpoints, and finds the fullest locality.
+func (o *ServiceOverview) sites(r *assign.Result) {
+	fullest, most := -1, 0.0
+	for i := range r.Sites {
+		site := &r.Sites[i]
+		o.Healthy += site.Group.Usable()
+		o.Endpoints += len(site.Group.Endpoints)
 		if site.Capacity <= 0 {
 			continue
 		}
-		used := (at(svc.Result.Load, i) + site.Background) / site.Capacity
-		if out.Fullest == nil || used > out.Fullest.Utilization {
-			out.Fullest = &FullestLocality{Locality: site.Group.Locality, Utilization: used, Ceiling: site.Ceiling}
+		if used := (at(r.Load, i) + site.Background) / site.Capacity; fullest < 0 || used > most {
+			fullest, most = i, used
 		}
 	}
-	out.sources(p, svc)
-	if p.Topology != nil {
-		out.flows(p.Topology.Network, svc)
+	if fullest >= 0 {
+		site := &r.Sites[fullest]
+		o.Fullest = &FullestLocality{Locality: site.Group.Locality, Utilization: most, Ceiling: site.Ceiling}
 	}
-	return out
 }
 
 // sources sums what the sources send: by demand, or where there is none, each
 // alike.
-func (o *ServiceOverview) sources(p *plan.Plan, svc *plan.Service) {
-	var network *isobar.Network
-	if p.Topology != nil {
-		network = p.Topology.Network
-	}
+func (o *ServiceOverview) sources(network *isobar.Network, svc *plan.Service) {
 	var plain, weighted [2]float64 // shift and moving
 	for i := range svc.Result.Sources {
 		r := &svc.Result.Sources[i]

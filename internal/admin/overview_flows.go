@@ -2,23 +2,31 @@ package admin
 
 import (
 	"math"
+	"slices"
 
-	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // flow is what one source sends to one locality.
 type flow struct {
+	queue
+
 	rate    float64 // requests/s
 	network float64 // ms
-	waits   float64 // part of the requests that wait
-	mean    float64 // ms, of the wait of those that do
 }
 
-// flows tells where the requests of a service are served; its result must be there.
-func (o *ServiceOverview) flows(network *isobar.Network, svc *plan.Service) {
-	queues := queuesOf(svc)
-	var flows []flow
+// queue tells how requests wait in a locality.
+type queue struct {
+	known bool
+	waits float64 // part of the requests that wait
+	mean  float64 // ms, of the wait of those that do
+}
+
+// served tells where the requests of a service are served; its result must be there.
+func (m *overviews) served(o *ServiceOverview, svc *plan.Service) {
+	m.flows = m.flows[:0]
+	m.queues = slices.Grow(m.queues[:0], len(svc.Result.Sites))[:len(svc.Result.Sites)]
+	clear(m.queues)
 	var all, zone, region, price float64
 	for i := range svc.Result.Sources {
 		r := &svc.Result.Sources[i]
@@ -27,13 +35,14 @@ func (o *ServiceOverview) flows(network *isobar.Network, svc *plan.Service) {
 			if rate <= 0 {
 				continue
 			}
+			if !m.queues[l].known {
+				m.queues[l] = queueOf(svc, l)
+			}
 			to := svc.Result.Sites[l].Group.Locality
-			f := queues[l]
-			f.rate = rate
-			f.network, _ = network.Latency(r.Source, to)
-			flows = append(flows, f)
+			ms, _ := m.network.Latency(r.Source, to)
+			m.flows = append(m.flows, flow{queue: m.queues[l], rate: rate, network: ms})
 			all += rate
-			price += rate * network.Price(r.Source, to)
+			price += rate * m.network.Price(r.Source, to)
 			switch {
 			case r.Source.Region != to.Region:
 				region += rate
@@ -44,7 +53,7 @@ func (o *ServiceOverview) flows(network *isobar.Network, svc *plan.Service) {
 		}
 	}
 	if all > 0 {
-		o.CrossZone, o.CrossRegion, o.EgressMS, o.P99MS = zone/all, region/all, price/all, percentile(flows, all, 0.99)
+		o.CrossZone, o.CrossRegion, o.EgressMS, o.P99MS = zone/all, region/all, price/all, percentile(m.flows, all, 0.99)
 	}
 }
 
@@ -52,27 +61,22 @@ func (o *ServiceOverview) flows(network *isobar.Network, svc *plan.Service) {
 // tangent; a locality has no steady state near 1.
 const maxQueued = 0.98
 
-// queuesOf tells how requests wait in each locality: nothing where no queue is
-// known.
-func queuesOf(svc *plan.Service) []flow {
-	out := make([]flow, len(svc.Result.Sites))
-	if svc.Problem == nil || len(svc.Problem.Localities) != len(out) {
-		return out
+// queueOf tells how requests wait in a locality: not at all where no queue is known.
+func queueOf(svc *plan.Service, locality int) queue {
+	none := queue{known: true}
+	if svc.Problem == nil || len(svc.Problem.Localities) != len(svc.Result.Sites) {
+		return none
 	}
-	for i := range out {
-		l := &svc.Problem.Localities[i]
-		if l.Servers <= 0 || l.Capacity <= 0 {
-			continue
-		}
-		used := min(maxQueued, (at(svc.Result.Load, i)+svc.Result.Sites[i].Background)/l.Capacity)
-		if used <= 0 {
-			continue
-		}
-		queues := max(1, l.Queues)
-		out[i].waits = math.Pow(used, math.Sqrt(2*(l.Servers/queues+1))-1)
-		out[i].mean = 1000 * queues / (l.Capacity * (1 - used))
+	l := &svc.Problem.Localities[locality]
+	if l.Servers <= 0 || l.Capacity <= 0 {
+		return none
 	}
-	return out
+	used := min(maxQueued, (at(svc.Result.Load, locality)+svc.Result.Sites[locality].Background)/l.Capacity)
+	if used <= 0 {
+		return none
+	}
+	queues := max(1, l.Queues)
+	return queue{known: true, waits: math.Pow(used, math.Sqrt(2*(l.Servers/queues+1))-1), mean: 1000 * queues / (l.Capacity * (1 - used))}
 }
 
 // percentile is the latency that only the part 1-p of the requests exceeds.

@@ -97,7 +97,7 @@ func (s *statusAPI) status(ctx context.Context, p *plan.Plan) Status { return s.
 
 // statusOf is status with what needs attention of one service only, unless it is empty.
 func (s *statusAPI) statusOf(ctx context.Context, p *plan.Plan, service string) Status {
-	b := &statusBuilder{nearest: s.opts.Nearest, grouped: s.opts.Replicas != nil, Status: Status{
+	b := &statusBuilder{nearest: s.opts.Nearest, places: s.places.get, grouped: s.opts.Replicas != nil, Status: Status{
 		Holds: []Held{}, Degraded: []Degraded{}, Paused: plan.Pauses{}, Attention: []Attention{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1,
 	}}
 	if wrong := s.stalled(); wrong != "" {
@@ -140,6 +140,7 @@ type statusBuilder struct {
 
 	grouped bool // the server belongs to a group of replicas
 	nearest func(name string, names []string, most int) []string
+	places  func(*plan.Plan) places // that are known
 }
 
 func (b *statusBuilder) attend(items ...Attention) { b.Attention = append(b.Attention, items...) }
@@ -160,6 +161,7 @@ func (b *statusBuilder) plan(p *plan.Plan, clients []ServiceClients) {
 	}
 	b.Version, b.Made, b.AgeSeconds, b.Services = p.VersionString(), p.Made, seconds(time.Since(p.Made)), len(p.Services)
 	b.pauses(p)
+	clients = silentOnly(clients)
 	// Where nothing is sent the service counts of which least is known.
 	covered, least := 0.0, 1.0
 	for _, svc := range p.Services {

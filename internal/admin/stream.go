@@ -27,6 +27,7 @@ type statusAPI struct {
 	access  *access
 	live    live
 	flows   flowCache
+	places  placesOf
 	streams chan struct{} // a token for each reader of changes
 }
 
@@ -49,6 +50,8 @@ func (s *statusAPI) getStream(w http.ResponseWriter, r *http.Request) {
 	}
 	s.metrics.streams.Inc()
 	defer s.metrics.streams.Dec()
+	s.live.join()
+	defer s.live.leave()
 	control := http.NewResponseController(w)
 	// The server's own limits are for requests and answers that end. Connections
 	// without deadlines, as in tests, do as well.

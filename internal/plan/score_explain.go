@@ -44,6 +44,15 @@ func (s *Scores) Explain(mode isobar.Mode) *ScoreExplained {
 	return out
 }
 
+// Score is the score that Explain tells; false where it tells nothing.
+func (s *Scores) Score(mode isobar.Mode) (score float64, ok bool) {
+	sum, ok := s.Sum()
+	if ok {
+		score, _ = sum.Score(mode)
+	}
+	return score, ok
+}
+
 // String says it in a line.
 func (e *ScoreExplained) String() string {
 	parts := []string{fmt.Sprintf("landing %.3f", e.Adherence)}

@@ -146,10 +146,10 @@ func (s *Service) Overloads() []Overload {
 	var out []Overload
 	for i := range s.Sites {
 		site := &s.Sites[i]
-		if site.Capacity <= 0 || s.Site(i).declared() <= 0 {
+		if site.Capacity <= 0 {
 			continue
 		}
-		if used := (s.Result.Load[i] + site.Background) / site.Capacity; used > 1 {
+		if used := (s.Result.Load[i] + site.Background) / site.Capacity; used > 1 && s.Site(i).declared() > 0 {
 			out = append(out, Overload{site.Group.Locality, used})
 		}
 	}
