@@ -12,7 +12,7 @@ const (
 	TrustObserved CapacityTrust = "observed" // what requests tell, once they tell enough
 )
 
-// Observed reports whether plans go by what requests tell.
+// Observed reports whether plans use estimates from requests.
 func (t CapacityTrust) Observed() bool { return t != TrustDeclared }
 
 // CapacityTrusts lists them all.

@@ -122,7 +122,7 @@ type CircuitBreakers struct {
 // place of a path.
 const SystemCA = "system"
 
-// EndpointTLS is how clients speak TLS with endpoints. Paths are those of files
+// EndpointTLS is how clients use TLS with endpoints. Paths are those of files
 // at the client.
 type EndpointTLS struct {
 	SNI string `json:"sni,omitempty"` // server name that the client sends; "" = none

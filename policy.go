@@ -63,7 +63,7 @@ func (p Policy) IgnoresLoad() bool { return p == PolicyNearest || p == PolicyFix
 
 // FailsOver tells whether the failover threshold of a service counts: where
 // traffic goes to what is nearest or has a weight, whatever is elsewhere.
-// [PolicyLatency] and [PolicySprayToWorld] go by what healthy endpoints can do.
+// [PolicyLatency] and [PolicySprayToWorld] use what healthy endpoints can do.
 func (p Policy) FailsOver() bool { return p != PolicyLatency && p != PolicySprayToWorld }
 
 // MarshalText gives the name, for JSON.

@@ -91,16 +91,16 @@ func BenchmarkCalls5x30(b *testing.B) { benchmarkCalls(b, 5, 30) }
 
 func BenchmarkCalls40x10(b *testing.B) { benchmarkCalls(b, 40, 10) }
 
-// What demand that swings costs: time per pair of a source and a locality.
-func benchmarkSwing(b *testing.B, n int, load float64) {
+// The cost of variable demand: time per pair of a source and a locality.
+func benchmarkVariable(b *testing.B, n int, load float64) {
 	b.Helper()
 	rng := rand.New(rand.NewPCG(1, 4))
 	p := solver.Problem{}
 	for range 20 {
 		s := randomService(rng, n, n, load)
-		s.Swing = make([]float64, n)
-		for i := range s.Swing {
-			s.Swing[i] = 0.1 + 0.4*rng.Float64()
+		s.Variability = make([]float64, n)
+		for i := range s.Variability {
+			s.Variability[i] = 0.1 + 0.4*rng.Float64()
 		}
 		p.Services = append(p.Services, s)
 	}
@@ -113,8 +113,8 @@ func benchmarkSwing(b *testing.B, n int, load float64) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(p.Services)*n*n), "ns/pair")
 }
 
-func BenchmarkSwing10x10(b *testing.B) { benchmarkSwing(b, 10, 0.7) }
+func BenchmarkVariable10x10(b *testing.B) { benchmarkVariable(b, 10, 0.7) }
 
-func BenchmarkSwingFull10x10(b *testing.B) { benchmarkSwing(b, 10, 0.95) }
+func BenchmarkVariableFull10x10(b *testing.B) { benchmarkVariable(b, 10, 0.95) }
 
-func BenchmarkSwing30x30(b *testing.B) { benchmarkSwing(b, 30, 0.7) }
+func BenchmarkVariable30x30(b *testing.B) { benchmarkVariable(b, 30, 0.7) }

@@ -6,8 +6,8 @@ import "math"
 //
 //	sum_sl x_sl (w_sl + price_sl)  +  sum_l y_l t_l + Q_l(y_l + b_l),  y_l = sum_s x_sl
 //
-// Where demand swings, a locality costs the mean of what y+D and y-D cost, with
-// the standard deviation D_l = sqrt(sum_s (swing_s x_sl)^2). Divided by the demand
+// If demand varies, a locality costs the mean of what y+D and y-D cost, with
+// the standard deviation D_l = sqrt(sum_s (variability_s x_sl)^2). Divided by the demand
 // the objective is the mean latency in ms where there is neither background nor
 // price. Localities of capacity 0 count only the way to them.
 func Objective(s Service, flows [][]float64) float64 {
@@ -18,23 +18,23 @@ func Objective(s Service, flows [][]float64) float64 {
 			x := flows[i][l]
 			y += x
 			total += x * s.cost(i, l)
-			if i < len(s.Swing) {
-				square += s.Swing[i] * x * s.Swing[i] * x
+			if i < len(s.Variability) {
+				square += s.Variability[i] * x * s.Variability[i] * x
 			}
 		}
 		if s.Localities[l].Capacity > 0 {
 			c := newCurve(s.Localities[l])
-			total += c.swung(y, math.Sqrt(square))
+			total += c.meanValue(y, math.Sqrt(square))
 		}
 	}
 	return total
 }
 
-// SwingBound is Bound for a service whose demand swings and fits beneath its
+// VariabilityBound is Bound for a service whose demand varies and fits beneath its
 // ceilings, with what a solution tells beside its prices. The slices must have the
 // lengths that those of a solution have.
-func SwingBound(s Service, prices []float64, swing *SwingPrices) float64 {
-	return newInstance(&s).swungBound(prices, swing)
+func VariabilityBound(s Service, prices []float64, variability *VariabilityPrices) float64 {
+	return newInstance(&s).variabilityBound(prices, variability)
 }
 
 // Bound is a number that no flows of s can cost less than, whatever the prices
@@ -70,7 +70,7 @@ func Bound(s Service, prices, scale, shed []float64) float64 {
 			raise = scale[l]
 		}
 		c := newCurve(s.Localities[l])
-		total -= c.gain(prices[l], c.room(raise))
+		total -= c.gain(prices[l], c.headroom(raise))
 	}
 	return total
 }

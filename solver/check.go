@@ -8,10 +8,10 @@ import (
 const (
 	// checkSlack is the relative error that sums of many flows may carry.
 	checkSlack = 1e-9
-	// roomRounding is the rounding of a room, relative to the ceiling and the
+	// headroomRounding is the rounding of a room, relative to the ceiling and the
 	// background that it is the difference of. Where demand fills all rooms, it may be
 	// found in any of them.
-	roomRounding = 8 * 0x1p-52
+	headroomRounding = 8 * 0x1p-52
 )
 
 // Check tells whether a solution keeps all constraints of its service: flows
@@ -53,20 +53,20 @@ func Check(s Service, sol ServiceSolution) error {
 	if shed > s.MaxShed*demand*(1+checkSlack) {
 		return fmt.Errorf("%v is shed of %v: more than the fraction %v", shed, demand, s.MaxShed)
 	}
-	return sol.withinRooms(s, load)
+	return sol.withinHeadrooms(s, load)
 }
 
-// withinRooms tells whether a load is above its ceiling.
-func (sol *ServiceSolution) withinRooms(s Service, load []float64) error {
+// withinHeadrooms tells whether a load is above its ceiling.
+func (sol *ServiceSolution) withinHeadrooms(s Service, load []float64) error {
 	rounding := 0.0
 	for l := range load {
 		c := newCurve(s.Localities[l])
-		rounding += roomRounding * (sol.Scale[l]*c.ceiling*c.capacity + c.background)
+		rounding += headroomRounding * (sol.Scale[l]*c.ceiling*c.capacity + c.background)
 	}
 	for l, y := range load {
 		c := newCurve(s.Localities[l])
-		if room := c.room(sol.Scale[l]); y > room+checkSlack*sol.Scale[l]*c.ceiling*c.capacity+rounding {
-			return fmt.Errorf("locality %d: load %v is above its room %v", l, y, room)
+		if headroom := c.headroom(sol.Scale[l]); y > headroom+checkSlack*sol.Scale[l]*c.ceiling*c.capacity+rounding {
+			return fmt.Errorf("locality %d: load %v is above its room %v", l, y, headroom)
 		}
 		if !(sol.Scale[l] >= 1) || math.IsInf(sol.Scale[l], 1) {
 			return fmt.Errorf("locality %d: scale %v", l, sol.Scale[l])

@@ -48,8 +48,8 @@ func newCurve(l Locality) curve {
 	return c
 }
 
-// room is how much obedient load fits under the ceiling times scale.
-func (c *curve) room(scale float64) float64 {
+// headroom is how much obedient load fits under the ceiling times scale.
+func (c *curve) headroom(scale float64) float64 {
 	return math.Max(0, scale*c.ceiling*c.capacity-c.background)
 }
 
@@ -67,7 +67,7 @@ func (c *curve) knee() float64 {
 func (c *curve) value(y float64) float64 {
 	if c.deviation > 0 {
 		steady := c.steady()
-		return steady.swung(y, c.deviation)
+		return steady.meanValue(y, c.deviation)
 	}
 	if c.queues == 0 {
 		return y * c.service
@@ -88,7 +88,7 @@ func (c *curve) slope(y float64) float64 {
 // slopes is f'(y) and f”(y).
 func (c *curve) slopes(y float64) (first, second float64) {
 	if c.deviation > 0 {
-		return c.swungSlopes(y)
+		return c.meanSlopes(y)
 	}
 	if c.queues == 0 {
 		return c.service, 0
@@ -116,14 +116,14 @@ const gainSlack = 1e-13
 // slope, and the tangent at any load in it lies above what is between there and
 // the ends of the bracket. Newton's method on the slope chooses where to look;
 // where it leaves the bracket, the middle does.
-func (c *curve) gain(price, room float64) float64 {
+func (c *curve) gain(price, headroom float64) float64 {
 	if price <= c.slope(0) {
 		return -c.value(0)
 	}
-	if price >= c.slope(room) {
-		return price*room - c.value(room)
+	if price >= c.slope(headroom) {
+		return price*headroom - c.value(headroom)
 	}
-	lo, hi, y, above := 0.0, room, room, 0.0
+	lo, hi, y, above := 0.0, headroom, headroom, 0.0
 	for range 100 {
 		slope, bend := c.slopes(y)
 		if slope < price {

@@ -8,7 +8,7 @@ type transport struct {
 	open                []bool
 	flow                []float64 // per arc
 	unmet               []float64 // demand left, per source
-	room                []float64 // room left, per locality
+	headroom            []float64 // room left, per locality
 
 	level      []int // breadth-first levels: sources, then localities; -1 = not reached
 	queue      []int
@@ -21,7 +21,7 @@ func newTransport(sources, localities int, open []bool) *transport {
 		sources: sources, localities: localities, open: open,
 		flow:       make([]float64, sources*localities),
 		unmet:      make([]float64, sources),
-		room:       make([]float64, localities),
+		headroom:   make([]float64, localities),
 		level:      make([]int, sources+localities),
 		nextSource: make([]int, localities),
 		nextTarget: make([]int, sources),
@@ -38,7 +38,7 @@ func (t *transport) fill() {
 		row := t.open[s*t.localities : (s+1)*t.localities]
 		for l, o := range row {
 			if o {
-				sum += t.room[l]
+				sum += t.headroom[l]
 			}
 		}
 		if sum <= 0 {
@@ -47,7 +47,7 @@ func (t *transport) fill() {
 		part := min(1, t.unmet[s]/sum)
 		for l, o := range row {
 			if o {
-				t.send(s, l, min(t.unmet[s], part*t.room[l]))
+				t.send(s, l, min(t.unmet[s], part*t.headroom[l]))
 			}
 		}
 	}
@@ -61,13 +61,13 @@ func (t *transport) starved() (sources []int) {
 		if d <= 0 {
 			continue
 		}
-		room := 0.0
+		headroom := 0.0
 		for l := range t.localities {
 			if t.open[s*t.localities+l] {
-				room += t.room[l]
+				headroom += t.headroom[l]
 			}
 		}
-		if room == 0 {
+		if headroom == 0 {
 			sources = append(sources, s)
 		}
 	}
@@ -77,7 +77,7 @@ func (t *transport) starved() (sources []int) {
 func (t *transport) send(s, l int, amount float64) {
 	t.flow[s*t.localities+l] += amount
 	t.unmet[s] -= amount
-	t.room[l] -= amount
+	t.headroom[l] -= amount
 }
 
 // grow makes the flow a largest one. Every phase lengthens the shortest
@@ -127,7 +127,7 @@ func (t *transport) search() bool {
 			continue
 		}
 		l := v - t.sources
-		if t.room[l] > 0 {
+		if t.headroom[l] > 0 {
 			found = true
 			continue
 		}
@@ -170,9 +170,9 @@ func (t *transport) push(s int, limit float64) float64 {
 // through puts up to limit into a locality: into its room, or by pushing out
 // what another source has there.
 func (t *transport) through(l int, limit float64) float64 {
-	if t.room[l] > 0 {
-		got := min(limit, t.room[l])
-		t.room[l] -= got
+	if t.headroom[l] > 0 {
+		got := min(limit, t.headroom[l])
+		t.headroom[l] -= got
 		return got
 	}
 	for ; t.nextSource[l] < t.sources; t.nextSource[l]++ {

@@ -71,7 +71,7 @@ func (r *reader) service() solver.Service {
 	}
 	if flags&32 != 0 {
 		for range sources {
-			s.Swing = append(s.Swing, r.float()/64)
+			s.Variability = append(s.Variability, r.float()/64)
 		}
 	}
 	return s

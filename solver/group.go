@@ -14,12 +14,12 @@ type member struct {
 
 	// agg is the service with one source for each of its callers. Calls may go
 	// anywhere, so what fits does not depend on where callers are.
-	agg   *instance
-	calls []caller
-	rates []float64 // per caller: requests served per request of it
-	lost  []float64 // per caller: requests shed or unreachable per request of it
-	rooms []float64 // per locality, under the raised ceilings; 0 where background leaves a sliver at most
-	of    []int     // column of each locality in the network; < 0 where nothing can flow
+	agg       *instance
+	calls     []caller
+	rates     []float64 // per caller: requests served per request of it
+	lost      []float64 // per caller: requests shed or unreachable per request of it
+	headrooms []float64 // per locality, under the raised ceilings; 0 where background leaves a sliver at most
+	of        []int     // column of each locality in the network; < 0 where nothing can flow
 }
 
 // caller is a service of the group that calls a member.
@@ -105,11 +105,11 @@ func (p Problem) members(g *callGraph, group []int) []*member {
 func (m *member) fit() {
 	in := m.agg
 	in.shedOverflow()
-	m.rooms = make([]float64, in.localities)
-	for l := range m.rooms {
+	m.headrooms = make([]float64, in.localities)
+	for l := range m.headrooms {
 		c := &in.curves[l]
-		if room := c.room(1); room > 2*raiseSlack*c.ceiling*c.capacity {
-			m.rooms[l] = room
+		if headroom := c.headroom(1); headroom > 2*raiseSlack*c.ceiling*c.capacity {
+			m.headrooms[l] = headroom
 		}
 	}
 	for _, p := range in.partition(in.served, in.ceilings()) {
@@ -133,10 +133,10 @@ func (m *member) fit() {
 
 // raise sets the rooms of a part that demand fills so that they hold it, though
 // little room beside much background is only known to the rounding of both.
-func (m *member) raise(p part) {
+func (m *member) raise(p component) {
 	in := m.agg
-	ramps, rooms := in.ceilings(), in.rooms(p)
-	demand, sum, weight := sumOf(in.served, p.sources), sumOf(rooms, p.localities), 0.0
+	ramps, headrooms := in.ceilings(), in.headrooms(p)
+	demand, sum, weight := sumOf(in.served, p.sources), sumOf(headrooms, p.localities), 0.0
 	for _, l := range p.localities {
 		weight += ramps[l].slope
 	}
@@ -144,12 +144,12 @@ func (m *member) raise(p part) {
 	for _, l := range p.localities {
 		in.scale[l] = p.factor * (1 + raiseSlack)
 		if drowned {
-			m.rooms[l] = rooms[l] * demand / sum
+			m.headrooms[l] = headrooms[l] * demand / sum
 		} else {
-			m.rooms[l] = rooms[l] + (demand*(1+raiseSlack)-sum)*ramps[l].slope/weight
+			m.headrooms[l] = headrooms[l] + (demand*(1+raiseSlack)-sum)*ramps[l].slope/weight
 		}
-		if m.rooms[l] < unmetSlack*demand {
-			m.rooms[l] = 0
+		if m.headrooms[l] < unmetSlack*demand {
+			m.headrooms[l] = 0
 		}
 	}
 }

@@ -101,24 +101,24 @@ func sumOf(values []float64, indices []int) float64 {
 	return total
 }
 
-// swings reports whether any demand that is served swings.
-func (in *instance) swings() bool {
-	for s, swing := range in.service.Swing {
-		if swing > 0 && in.served[s] > 0 {
+// variable reports whether any served demand varies.
+func (in *instance) variable() bool {
+	for s, variability := range in.service.Variability {
+		if variability > 0 && in.served[s] > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// swingsOf returns the swings of the sources of a part; nil where none does.
-func (in *instance) swingsOf(sources []int) []float64 {
-	if !in.swings() {
+// variabilityOf returns the variability of the sources of a component; nil if none varies.
+func (in *instance) variabilityOf(sources []int) []float64 {
+	if !in.variable() {
 		return nil
 	}
 	out := make([]float64, len(sources))
 	for i, s := range sources {
-		out[i] = in.service.Swing[s]
+		out[i] = in.service.Variability[s]
 	}
 	return out
 }
@@ -135,7 +135,7 @@ func (in *instance) shedOverflow() {
 	}
 	ramps := make([]ramp, in.localities)
 	for l := range ramps {
-		ramps[l].slope = in.curves[l].room(1)
+		ramps[l].slope = in.curves[l].headroom(1)
 	}
 	total, excess := 0.0, 0.0
 	for _, d := range in.served {
@@ -175,13 +175,13 @@ func (in *instance) fits() bool {
 }
 
 // excessOf is the demand of a part beyond its ceilings.
-func (in *instance) excessOf(p part) float64 {
+func (in *instance) excessOf(p component) float64 {
 	if !p.saturated || p.factor <= 1+fullSlack {
 		return 0
 	}
 	room := 0.0
 	for _, l := range p.localities {
-		room += in.curves[l].room(1)
+		room += in.curves[l].headroom(1)
 	}
 	return math.Max(0, sumOf(in.served, p.sources)-room)
 }

@@ -34,10 +34,10 @@ type interior struct {
 	rowWeight, rowTerm    []float64
 	rowRes                []float64
 	give, giveTerm        []float64 // G and T of a locality
-	nodeRes, roomRes      []float64
+	nodeRes, headroomRes  []float64
 	link                  []float64 // sum of x less y: curves are stiff and must not see the rounding of large flows
 	bend, rhs, complement []float64
-	compRoom              []float64
+	compHeadroom          []float64
 	system                laplacian
 	arcs                  int     // number of open arcs
 	floor                 float64 // complementarity below which there's nothing to gain
@@ -77,7 +77,7 @@ func (in *interior) reset(p *program) {
 		*b = resize(*b, s)
 	}
 	for _, b := range []*[]float64{&in.p, &in.slack, &in.mu, &in.y, &in.dp, &in.dslack, &in.dmu, &in.give, &in.giveTerm,
-		&in.nodeRes, &in.roomRes, &in.link, &in.dy, &in.bend, &in.rhs, &in.compRoom} {
+		&in.nodeRes, &in.headroomRes, &in.link, &in.dy, &in.bend, &in.rhs, &in.compHeadroom} {
 		*b = resize(*b, l)
 	}
 	in.best.x, in.best.p = resize(in.best.x, n), resize(in.best.p, l)
@@ -112,7 +112,7 @@ func (in *interior) solve(p *program) *point {
 	return &in.best
 }
 
-// run iterates, so often at the most; it tells whether the gap was closed.
+// run iterates, so often at most; it tells whether the gap was closed.
 func (in *interior) run(most int) bool {
 	in.residuals()
 	for in.iterations = 0; in.iterations < most; in.iterations++ {
@@ -161,14 +161,14 @@ func (in *interior) progress() (tau float64, done bool) {
 		rate += y
 		bad += math.Abs(in.link[l])
 		if p.forced {
-			size += y * p.curves[l].slope(p.room[l])
+			size += y * p.curves[l].slope(p.headroom[l])
 			continue
 		}
 		pairs++
 		gap += in.slack[l] * in.mu[l]
 		size += math.Abs(y * in.p[l])
 		miss += y * math.Abs(in.nodeRes[l])
-		bad += math.Abs(in.roomRes[l])
+		bad += math.Abs(in.headroomRes[l])
 	}
 	for _, r := range in.rowRes {
 		bad += math.Abs(r)

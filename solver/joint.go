@@ -16,27 +16,27 @@ import "math"
 type joint struct {
 	net *network
 
-	x, z, dx, dz              []float64 // per arc
-	weight                    []float64 // x/z
-	arcRes, arcTerm, complete []float64
-	v, dv                     []float64 // per row
-	rowRes, rowSum, rowTerm   []float64
-	p, dp, load, dload, link  []float64 // per column
-	give, giveTerm, through   []float64
-	still, rest               []float64
-	y, dy, slack, dslack      []float64 // per branch
-	mu, dmu, nu, dnu          []float64
-	nodeRes, roomRes, bend    []float64
-	branchGive, branchTerm    []float64
-	compRoom, compLow         []float64
-	system                    cholesky
-	segments                  []segment
-	pairs                     float64 // number of complementarity conditions
-	floor, miss               float64 // as in interior
-	iterations                int
-	bestX, bestP              []float64
-	bestMiss, bestBad         float64
-	betterAt                  int // the last iteration that was better in one of them
+	x, z, dx, dz               []float64 // per arc
+	weight                     []float64 // x/z
+	arcRes, arcTerm, complete  []float64
+	v, dv                      []float64 // per row
+	rowRes, rowSum, rowTerm    []float64
+	p, dp, load, dload, link   []float64 // per column
+	give, giveTerm, through    []float64
+	still, rest                []float64
+	y, dy, slack, dslack       []float64 // per branch
+	mu, dmu, nu, dnu           []float64
+	nodeRes, headroomRes, bend []float64
+	branchGive, branchTerm     []float64
+	compHeadroom, compLow      []float64
+	system                     cholesky
+	segments                   []segment
+	pairs                      float64 // number of complementarity conditions
+	floor, miss                float64 // as in interior
+	iterations                 int
+	bestX, bestP               []float64
+	bestMiss, bestBad          float64
+	betterAt                   int // the last iteration that was better in one of them
 }
 
 const (
@@ -60,7 +60,7 @@ func newJoint(n *network) *joint {
 	sized(len(n.rows), &j.v, &j.dv, &j.rowRes, &j.rowSum, &j.rowTerm)
 	sized(len(n.columns), &j.p, &j.dp, &j.load, &j.dload, &j.link, &j.give, &j.giveTerm, &j.through, &j.still, &j.rest, &j.bestP)
 	sized(len(n.branches), &j.y, &j.dy, &j.slack, &j.dslack, &j.mu, &j.dmu, &j.nu, &j.dnu,
-		&j.nodeRes, &j.roomRes, &j.bend, &j.branchGive, &j.branchTerm, &j.compRoom, &j.compLow)
+		&j.nodeRes, &j.headroomRes, &j.bend, &j.branchGive, &j.branchTerm, &j.compHeadroom, &j.compLow)
 	j.system.reset(len(n.columns))
 	for _, open := range n.open {
 		if open {
@@ -115,7 +115,7 @@ func (j *joint) progress() (tau float64, done bool) {
 		first, _ := n.branches[b].curve.slopes(y)
 		size += y * first
 		miss += y * math.Abs(j.nodeRes[b])
-		bad += math.Abs(j.roomRes[b])
+		bad += math.Abs(j.headroomRes[b])
 	}
 	for c, y := range j.load {
 		rate += y

@@ -32,7 +32,7 @@ func (j *joint) residuals() {
 			first, second := br.curve.slopes(j.y[b])
 			j.bend[b] = second
 			j.nodeRes[b] = first + below + j.mu[b] - j.nu[b] - j.p[c]
-			j.roomRes[b] = br.room - j.y[b] - j.slack[b]
+			j.headroomRes[b] = br.headroom - j.y[b] - j.slack[b]
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (j *joint) aim(tau, correct float64) {
 		}
 	}
 	for b := range j.y {
-		j.compRoom[b] = tau - j.slack[b]*j.mu[b] - correct*j.dslack[b]*j.dmu[b]
+		j.compHeadroom[b] = tau - j.slack[b]*j.mu[b] - correct*j.dslack[b]*j.dmu[b]
 		j.compLow[b] = tau - j.y[b]*j.nu[b] - correct*j.dy[b]*j.dnu[b]
 	}
 }
@@ -123,7 +123,7 @@ func (j *joint) direction() {
 		col := &n.columns[c]
 		j.giveTerm[c] = 0
 		for b := col.first; b < col.last; b++ {
-			term := j.compLow[b]/j.y[b] - j.nodeRes[b] - (j.compRoom[b]-j.mu[b]*j.roomRes[b])/j.slack[b]
+			term := j.compLow[b]/j.y[b] - j.nodeRes[b] - (j.compHeadroom[b]-j.mu[b]*j.headroomRes[b])/j.slack[b]
 			j.branchTerm[b] = term
 			j.giveTerm[c] += j.branchGive[b] * term
 		}
@@ -226,8 +226,8 @@ func (j *joint) backSubstitute() {
 		c := n.branches[b].column
 		// The changes of a column's branches add up to that of its load.
 		j.dy[b] = j.branchGive[b] * (j.dload[c]/j.give[c] + j.branchTerm[b] - j.giveTerm[c]/j.give[c])
-		j.dslack[b] = j.roomRes[b] - j.dy[b]
-		j.dmu[b] = (j.compRoom[b] - j.mu[b]*j.dslack[b]) / j.slack[b]
+		j.dslack[b] = j.headroomRes[b] - j.dy[b]
+		j.dmu[b] = (j.compHeadroom[b] - j.mu[b]*j.dslack[b]) / j.slack[b]
 		j.dnu[b] = (j.compLow[b] - j.nu[b]*j.dy[b]) / j.y[b]
 	}
 }

@@ -35,9 +35,9 @@ func (j *joint) startCeilings(c int, tau float64) {
 	j.p[c] += raise
 	for b := col.first + 1; b < col.last; b++ {
 		over := n.branches[b].curve.service + n.downstream(c, j.v) - j.p[c]
-		j.nu[b] = math.Max(over, tau/n.branches[b].room)
+		j.nu[b] = math.Max(over, tau/n.branches[b].headroom)
 		if j.y[b] == 0 {
-			j.y[b] = math.Min(tau/j.nu[b], 0.5*n.branches[b].room)
+			j.y[b] = math.Min(tau/j.nu[b], 0.5*n.branches[b].headroom)
 			j.slack[b] -= j.y[b]
 		}
 		j.mu[b] = tau / j.slack[b]
@@ -55,13 +55,13 @@ func (j *joint) spread(r int, h *hop, base int) {
 	room := 0.0
 	for k := range h.columns {
 		if n.open[base+k] {
-			room += n.columns[h.firstCol+k].room
+			room += n.columns[h.firstCol+k].headroom
 		}
 	}
 	demand := n.demandOf(r, j.load)
 	for k := range h.columns {
 		if n.open[base+k] {
-			j.x[base+k] = demand * n.columns[h.firstCol+k].room / room
+			j.x[base+k] = demand * n.columns[h.firstCol+k].headroom / room
 			j.load[h.firstCol+k] += j.x[base+k]
 		}
 	}
@@ -73,7 +73,7 @@ func (j *joint) startBranches() {
 	for c := range n.columns {
 		rest := j.load[c]
 		for b := n.columns[c].first; b < n.columns[c].last; b++ {
-			room := n.branches[b].room
+			room := n.branches[b].headroom
 			j.y[b] = rest
 			if b+1 < n.columns[c].last {
 				j.y[b] = math.Min(rest, 0.95*room)
@@ -91,7 +91,7 @@ func (j *joint) startPrices(h *hop) {
 	for c := h.firstCol; c < h.endCol; c++ {
 		col := &n.columns[c]
 		for b := col.first; b < col.last; b++ {
-			if slope, _ := n.branches[b].curve.slopes(math.Min(j.y[b], n.branches[b].room)); j.y[b] > 0 {
+			if slope, _ := n.branches[b].curve.slopes(math.Min(j.y[b], n.branches[b].headroom)); j.y[b] > 0 {
 				j.p[c] = slope
 			}
 		}

@@ -86,7 +86,7 @@ func (n *network) farthest(flow, target []float64) float64 {
 	longest := 2.0
 	after := n.loads(target)
 	for c, y := range n.loads(flow) {
-		room := n.columns[c].room
+		room := n.columns[c].headroom
 		switch {
 		case math.IsNaN(after[c]):
 			return 0

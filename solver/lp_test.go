@@ -103,7 +103,7 @@ func writeLP(s solver.Service, sol solver.ServiceSolution, unit float64, others 
 }
 
 // tangent is the cost of a locality at load y and its slope there, written out
-// anew from the definition, with the slope by differences.
+// again from the definition, with the slope by differences.
 func tangent(l solver.Locality, y float64) (value, slope float64) {
 	r := max(1, l.Queues)
 	cost := func(y float64) float64 {

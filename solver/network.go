@@ -38,7 +38,7 @@ type column struct {
 	locality    int // of the service
 	hop         int // index into hops
 	curve       *curve
-	room        float64 // of the answer; branches are a little wider together
+	headroom    float64 // of the answer; branches are a little wider together
 	share       float64 // barrier weight, as in program
 	calls       []int   // rows whose demand this column's load makes, in order
 	first, last int     // its branches [first, last)
@@ -47,9 +47,9 @@ type column struct {
 // branch is a stretch of a locality's curve that is smooth: up to the knee of
 // its queue cost, or beyond it. The loads of its branches add up to a column's.
 type branch struct {
-	column int
-	curve  curve
-	room   float64
+	column   int
+	curve    curve
+	headroom float64
 }
 
 // arc is the index of the arc from a row to the first column of its hop.
@@ -67,17 +67,17 @@ func (n *network) demandOf(r int, load []float64) float64 {
 }
 
 // addColumn appends a locality with its branches.
-func (n *network) addColumn(locality int, c *curve, room float64) {
-	col := column{locality: locality, hop: len(n.hops), curve: c, room: room, first: len(n.branches)}
+func (n *network) addColumn(locality int, c *curve, headroom float64) {
+	col := column{locality: locality, hop: len(n.hops), curve: c, headroom: headroom, first: len(n.branches)}
 	at := len(n.columns)
-	room *= 1 + jointSlack
+	headroom *= 1 + jointSlack
 	knee := c.knee()
-	if knee > 0 && knee < room*(1-1e-6) {
+	if knee > 0 && knee < headroom*(1-1e-6) {
 		n.branches = append(n.branches,
-			branch{column: at, curve: *c, room: knee},
-			branch{column: at, curve: curve{service: c.service + c.kneeSlope/c.capacity}, room: room - knee})
+			branch{column: at, curve: *c, headroom: knee},
+			branch{column: at, curve: curve{service: c.service + c.kneeSlope/c.capacity}, headroom: headroom - knee})
 	} else {
-		n.branches = append(n.branches, branch{column: at, curve: *c, room: room})
+		n.branches = append(n.branches, branch{column: at, curve: *c, headroom: headroom})
 	}
 	col.last = len(n.branches)
 	n.columns = append(n.columns, col)
@@ -131,15 +131,15 @@ func (n *network) addColumns(m *member, firstRow int) {
 		for r := firstRow; r < len(n.rows) && !reached; r++ {
 			reached = m.service.open(n.rows[r].source, l)
 		}
-		if reached && m.rooms[l] > 0 {
+		if reached && m.headrooms[l] > 0 {
 			m.of[l] = len(n.columns)
-			n.addColumn(l, &m.agg.curves[l], m.rooms[l])
-			sum += m.rooms[l]
+			n.addColumn(l, &m.agg.curves[l], m.headrooms[l])
+			sum += m.headrooms[l]
 		}
 	}
 	for c := first; c < len(n.columns); c++ {
 		col := &n.columns[c]
-		col.share = min(max(col.room*float64(len(n.columns)-first)/sum, 1e-3), 1e3)
+		col.share = min(max(col.headroom*float64(len(n.columns)-first)/sum, 1e-3), 1e3)
 	}
 }
 
@@ -197,7 +197,7 @@ func (n *network) round(x []float64) []float64 {
 			p.demand = append(p.demand, n.demandOf(r, load))
 		}
 		for c := h.firstCol; c < h.endCol; c++ {
-			p.room = append(p.room, n.columns[c].room)
+			p.headroom = append(p.headroom, n.columns[c].headroom)
 		}
 		size := p.sources * p.localities
 		p.open = n.open[h.firstArc : h.firstArc+size]

@@ -22,7 +22,7 @@ func (in *interior) residuals() {
 		first, second := p.curves[l].slopes(in.y[l])
 		in.nodeRes[l] = first + in.mu[l] - in.p[l]
 		in.bend[l] = second
-		in.roomRes[l] = p.room[l] - in.y[l] - in.slack[l]
+		in.headroomRes[l] = p.headroom[l] - in.y[l] - in.slack[l]
 	}
 	for s := range p.sources {
 		for l := range n {
@@ -96,7 +96,7 @@ func (in *interior) aim(tau, correct float64) {
 		if correct > 0 {
 			c -= correct * in.dslack[l] * in.dmu[l]
 		}
-		in.compRoom[l] = c
+		in.compHeadroom[l] = c
 	}
 }
 
@@ -109,7 +109,7 @@ func (in *interior) direction() {
 			in.rhs[l] = in.link[l]
 			continue
 		}
-		in.giveTerm[l] = -in.nodeRes[l] - (in.compRoom[l]-in.mu[l]*in.roomRes[l])/in.slack[l]
+		in.giveTerm[l] = -in.nodeRes[l] - (in.compHeadroom[l]-in.mu[l]*in.headroomRes[l])/in.slack[l]
 		in.rhs[l] = in.link[l] - in.give[l]*in.giveTerm[l]
 	}
 	for s := range p.sources {
@@ -152,7 +152,7 @@ func (in *interior) direction() {
 			continue
 		}
 		in.dy[l] = in.give[l] * (in.dp[l] + in.giveTerm[l])
-		in.dslack[l] = in.roomRes[l] - in.dy[l]
-		in.dmu[l] = (in.compRoom[l] - in.mu[l]*in.dslack[l]) / in.slack[l]
+		in.dslack[l] = in.headroomRes[l] - in.dy[l]
+		in.dmu[l] = (in.compHeadroom[l] - in.mu[l]*in.dslack[l]) / in.slack[l]
 	}
 }

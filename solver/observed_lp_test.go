@@ -13,7 +13,7 @@ import (
 	"github.com/isobar-xds/isobar/solver"
 )
 
-// observedService is a service as plans see it that go by what requests tell: each
+// observedService is a service as plans see it that use estimates from requests: each
 // locality has a service time, a capacity and a number of queues of its own, and a price
 // for what is slow or fails there, up to all requests at the cost of an error.
 func observedService(rng *rand.Rand) solver.Service {

@@ -12,11 +12,11 @@ import (
 // connected components of what is left to shift around some flow that fits.
 // The order keeps the rule of parts: sources may use earlier parts only, which
 // are fuller.
-func (in *instance) splitTight(parts []part) []part {
+func (in *instance) splitTight(parts []component) []component {
 	if in.complete {
 		return parts
 	}
-	var out []part
+	var out []component
 	for _, p := range parts {
 		if !p.saturated {
 			out = append(out, p)
@@ -27,13 +27,13 @@ func (in *instance) splitTight(parts []part) []part {
 	return out
 }
 
-func (in *instance) components(p part) []part {
-	rooms := in.rooms(p)
+func (in *instance) components(p component) []component {
+	headrooms := in.headrooms(p)
 	t := newTransport(len(p.sources), len(p.localities), in.openAmong(p.sources, p.localities))
 	sum := 0.0
 	for j, l := range p.localities {
-		t.room[j] = rooms[l]
-		sum += rooms[l]
+		t.headroom[j] = headrooms[l]
+		sum += headrooms[l]
 	}
 	for i, s := range p.sources {
 		t.unmet[i] = in.served[s] * min(1, sum/sumOf(in.served, p.sources))
@@ -46,9 +46,9 @@ func (in *instance) components(p part) []part {
 			search.visit(v)
 		}
 	}
-	out := make([]part, 0, len(search.found))
+	out := make([]component, 0, len(search.found))
 	for _, nodes := range search.found {
-		q := part{saturated: true, factor: p.factor}
+		q := component{saturated: true, factor: p.factor}
 		for _, v := range nodes {
 			if v < t.sources {
 				q.sources = append(q.sources, p.sources[v])
@@ -59,7 +59,7 @@ func (in *instance) components(p part) []part {
 		slices.Sort(q.sources)
 		slices.Sort(q.localities)
 		if len(q.sources) > 0 && len(q.localities) == 0 {
-			return []part{p} // rounding cut a source off
+			return []component{p} // rounding cut a source off
 		}
 		out = append(out, q)
 	}
@@ -138,10 +138,10 @@ const (
 	unmetSlack = 1e-12
 )
 
-// part is a piece of a service that can be solved alone. In a saturated part
+// component is a piece of a service that can be solved alone. In a saturated part
 // demand fills every locality to its ceiling times the factor; nobody else can
 // send there.
-type part struct {
+type component struct {
 	sources, localities []int
 	saturated           bool
 	factor              float64 // of the ceilings; >= tight where saturated, else 1
@@ -151,7 +151,7 @@ type part struct {
 // that need the highest factor on the rooms of all the localities they may use
 // are split off together with these, until the rest fits. Without isolation
 // that is all or nothing.
-func (in *instance) partition(demand []float64, ramps []ramp) []part {
+func (in *instance) partition(demand []float64, ramps []ramp) []component {
 	sources := make([]int, 0, len(demand))
 	for s, d := range demand {
 		if d > 0 {
@@ -162,19 +162,19 @@ func (in *instance) partition(demand []float64, ramps []ramp) []part {
 	for l := range localities {
 		localities[l] = l
 	}
-	var parts []part
+	var parts []component
 	for len(sources) > 0 {
 		cut, factor := in.hardest(sources, localities, demand, ramps)
 		if cut == nil {
 			break
 		}
 		near := in.reach(cut, localities)
-		parts = append(parts, part{sources: cut, localities: near, saturated: true, factor: factor})
+		parts = append(parts, component{sources: cut, localities: near, saturated: true, factor: factor})
 		sources = without(sources, cut)
 		localities = without(localities, near)
 	}
 	if len(sources) > 0 || len(localities) > 0 {
-		parts = append(parts, part{sources: sources, localities: localities, factor: 1})
+		parts = append(parts, component{sources: sources, localities: localities, factor: 1})
 	}
 	return parts
 }
@@ -210,7 +210,7 @@ func (in *instance) violated(sources, localities []int, demand []float64, ramps 
 		total += demand[s]
 	}
 	for _, l := range localities {
-		sum += ramps[l].room(factor)
+		sum += ramps[l].headroom(factor)
 	}
 	if in.complete {
 		if total <= sum*(1+unmetSlack) {
@@ -223,7 +223,7 @@ func (in *instance) violated(sources, localities []int, demand []float64, ramps 
 		t.unmet[i] = demand[s]
 	}
 	for j, l := range localities {
-		t.room[j] = ramps[l].room(factor)
+		t.headroom[j] = ramps[l].headroom(factor)
 	}
 	cut := t.starved()
 	if len(cut) == 0 {
@@ -247,7 +247,7 @@ func (in *instance) violated(sources, localities []int, demand []float64, ramps 
 // max(0, slope factor - base).
 type ramp struct{ slope, base float64 }
 
-func (r ramp) room(factor float64) float64 { return math.Max(0, r.slope*factor-r.base) }
+func (r ramp) headroom(factor float64) float64 { return math.Max(0, r.slope*factor-r.base) }
 
 // fit is the factor at which these ramps take exactly demand; infinite if no
 // factor does.
@@ -271,22 +271,22 @@ func fit(ramps []ramp, localities []int, demand float64) float64 {
 	return math.Inf(1)
 }
 
-// rooms are the rooms of a part's localities at its factor, per locality of
+// headrooms are the rooms of a part's localities at its factor, per locality of
 // the instance. Where background is so much larger than demand that the rooms
 // of a saturated part drown in its rounding, they are the slopes: what counts
 // is their proportion.
-func (in *instance) rooms(p part) []float64 {
+func (in *instance) headrooms(p component) []float64 {
 	ramps := in.ceilings()
-	rooms := make([]float64, in.localities)
+	headrooms := make([]float64, in.localities)
 	sum := 0.0
 	for _, l := range p.localities {
-		rooms[l] = ramps[l].room(p.factor)
-		sum += rooms[l]
+		headrooms[l] = ramps[l].headroom(p.factor)
+		sum += headrooms[l]
 	}
 	if demand := sumOf(in.served, p.sources); p.saturated && math.Abs(sum-demand) > 0.01*demand {
 		for _, l := range p.localities {
-			rooms[l] = ramps[l].slope
+			headrooms[l] = ramps[l].slope
 		}
 	}
-	return rooms
+	return headrooms
 }

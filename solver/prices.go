@@ -8,16 +8,16 @@ import (
 // raisePrices shifts the prices of a saturated part, which are determined up to
 // a constant only, to the lowest level at which no load there is too cheap and
 // no source of the parts after it would come in.
-func (in *instance) raisePrices(p part, after []part, out *answer) {
+func (in *instance) raisePrices(p component, after []component, out *answer) {
 	in.updateWorth(out)
-	rooms := in.rooms(p)
+	rooms := in.headrooms(p)
 	shift := math.Inf(-1)
 	for _, l := range p.localities {
-		room := rooms[l]
-		if room == 0 {
+		headroom := rooms[l]
+		if headroom == 0 {
 			continue
 		}
-		shift = math.Max(shift, in.curves[l].slope(room)-out.prices[l])
+		shift = math.Max(shift, in.curves[l].slope(headroom)-out.prices[l])
 		for _, q := range after {
 			for _, s := range q.sources {
 				if a := s*in.localities + l; in.open[a] {
@@ -49,13 +49,13 @@ func (in *instance) updateWorth(out *answer) {
 }
 
 // closedPrices prices localities without room (raised ceilings may leave a
-// sliver), where nothing can land: at the least price at which no source would
+// sliver), where nothing can land: at the lowest price at which no source would
 // want to.
 func (in *instance) closedPrices(out *answer) {
 	in.updateWorth(out)
 	for l := range in.localities {
 		c := &in.curves[l]
-		if c.room(in.scale[l]) > 2*raiseSlack*in.scale[l]*c.ceiling*c.capacity {
+		if c.headroom(in.scale[l]) > 2*raiseSlack*in.scale[l]*c.ceiling*c.capacity {
 			continue
 		}
 		price := c.slope(0)
@@ -69,11 +69,11 @@ func (in *instance) closedPrices(out *answer) {
 	}
 }
 
-// swingPrices are the prices that go with an optimum of an approximation.
-func (pp *partProgram) swingPrices(best optimum) ([]float64, *SwingPrices) {
+// variabilityPrices returns the prices at an optimum of an approximation.
+func (pp *componentProgram) variabilityPrices(best optimum) ([]float64, *VariabilityPrices) {
 	in, prog := pp.in, pp.prog
 	prices := make([]float64, in.localities)
-	out := &SwingPrices{High: make([]float64, in.localities), Low: make([]float64, in.localities), Lean: make([][]float64, in.sources)}
+	out := &VariabilityPrices{High: make([]float64, in.localities), Low: make([]float64, in.localities), Lean: make([][]float64, in.sources)}
 	for s := range out.Lean {
 		out.Lean[s] = make([]float64, in.localities)
 	}
@@ -84,12 +84,12 @@ func (pp *partProgram) swingPrices(best optimum) ([]float64, *SwingPrices) {
 		reached[l] = true
 		out.High[l], out.Low[l] = c.halves(load[j], deviation[j])
 		prices[l] = (out.High[l] + out.Low[l]) / 2
-		if load[j] >= freeShare*prog.room[j] {
+		if load[j] >= freeShare*prog.headroom[j] {
 			prices[l] = math.Max(prices[l], best.prices[j])
 		}
-		for i, s := range pp.part.sources {
+		for i, s := range pp.component.sources {
 			if deviation[j] > 0 {
-				out.Lean[s][l] = prog.swing[i] * best.flow[i*prog.localities+j] / deviation[j]
+				out.Lean[s][l] = prog.variability[i] * best.flow[i*prog.localities+j] / deviation[j]
 			}
 		}
 	}
@@ -99,17 +99,17 @@ func (pp *partProgram) swingPrices(best optimum) ([]float64, *SwingPrices) {
 			out.High[l], out.Low[l] = prices[l], prices[l]
 		}
 	}
-	in.closedSwung(prices, out, reached)
+	in.closedVariable(prices, out, reached)
 	return prices, out
 }
 
-// closedSwung is closedPrices where demand swings.
-func (in *instance) closedSwung(prices []float64, swing *SwingPrices, reached []bool) {
+// closedVariable is closedPrices for variable demand.
+func (in *instance) closedVariable(prices []float64, variability *VariabilityPrices, reached []bool) {
 	for s := range in.sources {
 		worth := math.Inf(1)
 		for l, ok := range reached {
 			if ok && in.open[s*in.localities+l] {
-				worth = math.Min(worth, in.cost[s*in.localities+l]+prices[l]+swing.of(s, l, in.service.Swing[s]))
+				worth = math.Min(worth, in.cost[s*in.localities+l]+prices[l]+variability.of(s, l, in.service.Variability[s]))
 			}
 		}
 		for l, ok := range reached {
@@ -120,14 +120,14 @@ func (in *instance) closedSwung(prices []float64, swing *SwingPrices, reached []
 	}
 }
 
-// of is what the swing of a source adds to the price of a locality, ms.
-func (w *SwingPrices) of(source, locality int, swing float64) float64 {
-	return (w.High[locality] - w.Low[locality]) / 2 * w.Lean[source][locality] * swing
+// of returns what the variability of a source adds to the price of a locality, ms.
+func (w *VariabilityPrices) of(source, locality int, variability float64) float64 {
+	return (w.High[locality] - w.Low[locality]) / 2 * w.Lean[source][locality] * variability
 }
 
 // fits reports whether prices of an earlier solution are those of such a service,
 // and worth a try.
-func (w *SwingPrices) fits(sources, localities int) bool {
+func (w *VariabilityPrices) fits(sources, localities int) bool {
 	if w == nil || len(w.High) != localities || len(w.Low) != localities || len(w.Lean) != sources || !plausible(w.High) || !plausible(w.Low) {
 		return false
 	}
@@ -144,27 +144,27 @@ func (w *SwingPrices) fits(sources, localities int) bool {
 	return true
 }
 
-// swungBound is what no flows can cost less than while demand swings, whatever
+// variabilityBound is a lower bound on the cost of flows of variable demand, whatever
 // the prices are. For each locality, with H >= L its prices in the two halves and mu
 // what its price P is above their mean,
 //
 //	(f(y+D) + f(y-D))/2  >=  (H+L)/2 y + (H-L)/2 D - (gain(H) + gain(L))/2,   gain(p) = max p y - f(y)
 //
 // and D is at least sum_s lean_s swing_s x_s for any lean of length 1.
-func (in *instance) swungBound(prices []float64, swing *SwingPrices) float64 {
+func (in *instance) variabilityBound(prices []float64, variability *VariabilityPrices) float64 {
 	total, most := 0.0, 0.0
 	ways := make([]float64, in.localities) // mean of the halves, plus mu
 	for l := range in.localities {
-		mean := (swing.High[l] + swing.Low[l]) / 2
+		mean := (variability.High[l] + variability.Low[l]) / 2
 		ways[l] = math.Max(mean, prices[l])
 	}
-	length := swing.lengths()
+	length := variability.lengths()
 	for s, d := range in.served {
-		most = math.Max(most, in.service.Swing[s])
+		most = math.Max(most, in.service.Variability[s])
 		best := math.Inf(1)
 		for l := range in.localities {
 			if a := s*in.localities + l; in.open[a] {
-				lean := math.Max(0, swing.of(s, l, in.service.Swing[s])) / length[l]
+				lean := math.Max(0, variability.of(s, l, in.service.Variability[s])) / length[l]
 				best = math.Min(best, in.cost[a]+ways[l]+lean)
 			}
 		}
@@ -177,15 +177,15 @@ func (in *instance) swungBound(prices []float64, swing *SwingPrices) float64 {
 		if c.capacity == 0 {
 			continue
 		}
-		room := c.room(1)
-		mean := (swing.High[l] + swing.Low[l]) / 2
-		total -= (c.gain(swing.High[l], room*(1+most))+c.gain(swing.Low[l], room*(1+most)))/2 + (ways[l]-mean)*room
+		headroom := c.headroom(1)
+		mean := (variability.High[l] + variability.Low[l]) / 2
+		total -= (c.gain(variability.High[l], headroom*(1+most))+c.gain(variability.Low[l], headroom*(1+most)))/2 + (ways[l]-mean)*headroom
 	}
 	return total
 }
 
 // lengths are those of the vectors of Lean, 1 at least.
-func (w *SwingPrices) lengths() []float64 {
+func (w *VariabilityPrices) lengths() []float64 {
 	out := make([]float64, len(w.High))
 	for _, row := range w.Lean {
 		for l, v := range row {
@@ -212,21 +212,21 @@ const (
 // worth: a locality is as dear as the sources that send there make it. The worths are
 // varied, all together and each alone. What it returns proves at least as much as what it
 // got.
-func (in *instance) sharper(bound float64, prices []float64, swing *SwingPrices, flows []float64) (float64, []float64, *SwingPrices) {
+func (in *instance) sharper(bound float64, prices []float64, variability *VariabilityPrices, flows []float64) (float64, []float64, *VariabilityPrices) {
 	worth := make([]float64, in.sources)
 	for s := range worth {
 		worth[s] = math.Inf(1)
 		for l := range in.localities {
 			if in.open[s*in.localities+l] {
-				worth[s] = math.Min(worth[s], in.cost[s*in.localities+l]+prices[l]+swing.of(s, l, in.service.Swing[s]))
+				worth[s] = math.Min(worth[s], in.cost[s*in.localities+l]+prices[l]+variability.of(s, l, in.service.Variability[s]))
 			}
 		}
 	}
 	try := func() float64 {
-		made, at := in.pricesOf(worth, swing, flows)
-		b := in.swungBound(made, at)
+		made, at := in.pricesOf(worth, variability, flows)
+		b := in.variabilityBound(made, at)
 		if b > bound {
-			bound, prices, swing = b, made, &SwingPrices{High: at.High, Low: at.Low, Lean: at.Lean}
+			bound, prices, variability = b, made, &VariabilityPrices{High: at.High, Low: at.Low, Lean: at.Lean}
 		}
 		return b
 	}
@@ -255,25 +255,25 @@ func (in *instance) sharper(bound float64, prices []float64, swing *SwingPrices,
 			break
 		}
 	}
-	return bound, prices, swing
+	return bound, prices, variability
 }
 
 // pricesOf makes prices of worths: those of the low halves and the leans stay.
-func (in *instance) pricesOf(worth []float64, swing *SwingPrices, flows []float64) ([]float64, *SwingPrices) {
+func (in *instance) pricesOf(worth []float64, variability *VariabilityPrices, flows []float64) ([]float64, *VariabilityPrices) {
 	prices := make([]float64, in.localities)
-	out := &SwingPrices{High: slices.Clone(swing.Low), Low: swing.Low, Lean: swing.Lean}
+	out := &VariabilityPrices{High: slices.Clone(variability.Low), Low: variability.Low, Lean: variability.Lean}
 	for l := range prices {
 		c := &in.curves[l]
 		if c.capacity == 0 {
 			continue
 		}
-		low, most, above := swing.Low[l], math.Max(swing.Low[l], c.slope(c.capacity)), 0.0
+		low, most, above := variability.Low[l], math.Max(variability.Low[l], c.slope(c.capacity)), 0.0
 		for s, w := range worth {
 			a := s*in.localities + l
 			if flows[a] <= leastUsed*in.served[s] || math.IsInf(w, 1) {
 				continue
 			}
-			lean := swing.Lean[s][l] * in.service.Swing[s]
+			lean := variability.Lean[s][l] * in.service.Variability[s]
 			high := (w - in.cost[a] - low*(1-lean)/2) * 2 / (1 + lean)
 			out.High[l] = math.Max(out.High[l], math.Min(high, most))
 			above = math.Max(above, (high-most)*(1+lean)/2)

@@ -38,12 +38,12 @@ type Service struct {
 	MaxShed    float64     // fraction of the demand that may be shed when it does not fit, [0, 1]; then ceilings are raised
 	Calls      []Call      // requests that one request to this service causes
 
-	// Swing is, per source, how far its demand swings around its mean faster than
+	// Variability is, per source, how far its demand varies around its mean faster than
 	// flows can follow, as a fraction of it: the standard deviation, [0, 1]; nil = 0.
-	// Sources swing independently of each other. See [Objective] for what it costs.
+	// Sources vary independently of each other. See [Objective] for what it costs.
 	// Where demand does not fit beneath the ceilings it has no influence on the
 	// flows. Services that calls connect must not have any.
-	Swing []float64
+	Variability []float64
 
 	// Previous holds the flows of the last solution [s][l] (nil = none): among
 	// solutions within 0.01 ms of mean latency (and 0.4% of the cost) the nearest
@@ -62,9 +62,9 @@ type Service struct {
 	// not yet what Previous says, because of pacing and the like. They may belong
 	// to other demand, too.
 	Last [][]float64
-	// WarmSwing is, beside WarmPrices, what the last solution told of a swing (nil =
+	// WarmVariability is, beside WarmPrices, the Variability of the last solution (nil =
 	// nothing).
-	WarmSwing *SwingPrices
+	WarmVariability *VariabilityPrices
 }
 
 // Locality is the capacity of a service in one locality.
@@ -130,7 +130,7 @@ type ServiceSolution struct {
 	// CallsServed is, per call of the service, the fraction of calls that is
 	// served: the rest is shed, or has no locality to go to.
 	CallsServed []float64
-	// Swing completes Prices where demand swings; nil where it does not.
-	Swing      *SwingPrices
-	Iterations int // of the interior point; 0 where the last solution still holds
+	// Variability completes Prices if demand varies; nil if it does not.
+	Variability *VariabilityPrices
+	Iterations  int // of the interior point; 0 where the last solution still holds
 }

@@ -13,16 +13,16 @@ import (
 // Arcs a = (s, l) are stored row by row: a = s*localities + l.
 type program struct {
 	sources, localities int
-	demand, room        []float64
+	demand, headroom    []float64
 	cost                []float64
 	open                []bool
 	curves              []curve
 	share               []float64 // barrier weight of a locality; mean about 1
 	forced              bool      // y = room in every locality
 
-	spring []float64 // per arc; nil = no quadratic term
-	target []float64 // per arc
-	swing  []float64 // per source; nil = 0. What minimises does not know of it: see swung
+	spring      []float64 // per arc; nil = no quadratic term
+	target      []float64 // per arc
+	variability []float64 // per source; nil = 0. The minimisation ignores it: see meanValue
 
 	warmPrices []float64 // nil = cold start
 }
@@ -35,10 +35,10 @@ func (p *program) value(flow []float64) float64 {
 		total += x * p.cost[a]
 		load[a%p.localities] += x
 	}
-	if p.swing != nil {
+	if p.variability != nil {
 		deviation := p.deviations(flow)
 		for l, y := range load {
-			total += p.curves[l].swung(y, deviation[l])
+			total += p.curves[l].meanValue(y, deviation[l])
 		}
 		return total
 	}
@@ -71,7 +71,7 @@ func (p *program) round(x []float64) []float64 {
 			}
 		}
 	}
-	t.trim(p.demand, p.room)
+	t.trim(p.demand, p.headroom)
 	// First along what is used already; whatever is left, along any arc.
 	t.grow()
 	copy(t.open, p.open)
@@ -87,12 +87,12 @@ func (p *program) round(x []float64) []float64 {
 // deviations are the standard deviations of the loads.
 func (p *program) deviations(flow []float64) []float64 {
 	out := make([]float64, p.localities)
-	for s, swing := range p.swing {
-		if swing == 0 {
+	for s, variability := range p.variability {
+		if variability == 0 {
 			continue
 		}
 		for l, x := range flow[s*p.localities : (s+1)*p.localities] {
-			out[l] += swing * x * swing * x
+			out[l] += variability * x * variability * x
 		}
 	}
 	for l, v := range out {
@@ -111,7 +111,7 @@ func (p *program) split() (wide *program, of []int) {
 	for l := range p.localities {
 		of, second = append(of, l), append(second, false)
 		knee := p.curves[l].knee()
-		if !p.forced && knee > 0 && knee < p.room[l]*(1-1e-6) {
+		if !p.forced && knee > 0 && knee < p.headroom[l]*(1-1e-6) {
 			of, second = append(of, l), append(second, true)
 		}
 	}
@@ -120,15 +120,15 @@ func (p *program) split() (wide *program, of []int) {
 	}
 	w := &program{sources: p.sources, localities: len(of), demand: p.demand}
 	for j, l := range of {
-		room, c := p.room[l], p.curves[l]
+		headroom, c := p.headroom[l], p.curves[l]
 		switch {
 		case second[j]:
-			room -= c.knee()
+			headroom -= c.knee()
 			c = curve{service: c.service + c.kneeSlope/c.capacity}
 		case j+1 < len(of) && second[j+1]:
-			room = c.knee()
+			headroom = c.knee()
 		}
-		w.room, w.curves, w.share = append(w.room, room), append(w.curves, c), append(w.share, p.share[l])
+		w.headroom, w.curves, w.share = append(w.headroom, headroom), append(w.curves, c), append(w.share, p.share[l])
 		if p.warmPrices != nil {
 			w.warmPrices = append(w.warmPrices, p.warmPrices[l])
 		}

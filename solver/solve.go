@@ -66,9 +66,9 @@ func solveService(s *Service, method *interior) (ServiceSolution, float64) {
 	}
 	in.shedOverflow()
 	parts := in.splitTight(in.partition(in.served, in.ceilings()))
-	if len(parts) == 1 && !parts[0].saturated && in.swings() && in.fits() {
-		whole := newPartProgram(in, parts[0])
-		return whole.solveSwung(method)
+	if len(parts) == 1 && !parts[0].saturated && in.variable() && in.fits() {
+		whole := newComponentProgram(in, parts[0])
+		return whole.solveVariable(method)
 	}
 	out := answer{
 		flow:   make([]float64, in.sources*in.localities),
@@ -85,7 +85,7 @@ func solveService(s *Service, method *interior) (ServiceSolution, float64) {
 	// From the part with the most freedom to the fullest one: prices of a
 	// fuller part must keep out the sources of those after it.
 	for i, p := range slices.Backward(parts) {
-		alone := newPartProgram(in, p)
+		alone := newComponentProgram(in, p)
 		alone.solve(method, &out)
 		if p.saturated {
 			in.raisePrices(p, parts[i+1:], &out)
@@ -151,7 +151,7 @@ func (in *instance) certify(sol *ServiceSolution) {
 	slopes := slices.Clone(sol.Prices)
 	for l := range in.localities {
 		c := &in.curves[l]
-		if room := c.room(in.scale[l]); sol.Load[l] < freeShare*room {
+		if room := c.headroom(in.scale[l]); sol.Load[l] < freeShare*room {
 			slopes[l] = c.slope(sol.Load[l])
 		}
 	}
@@ -174,12 +174,12 @@ func (in *instance) reuse() (ServiceSolution, float64, bool) {
 		return ServiceSolution{}, 0, false
 	}
 	prog := in.whole()
-	all := partProgram{in: in, part: part{sources: indices(in.sources)}, localities: indices(in.localities), prog: prog}
+	all := componentProgram{in: in, component: component{sources: indices(in.sources)}, localities: indices(in.localities), prog: prog}
 	bound, ok := in.warmBound()
 	if !ok {
 		return ServiceSolution{}, 0, false
 	}
-	prog.swing = in.swingsOf(all.part.sources)
+	prog.variability = in.variabilityOf(all.component.sources)
 	for _, earlier := range [][][]float64{in.service.Previous, in.service.Last} {
 		if earlier == nil {
 			continue
@@ -189,8 +189,8 @@ func (in *instance) reuse() (ServiceSolution, float64, bool) {
 			continue
 		}
 		sol, served := in.answer(&answer{flow: flow, prices: slices.Clone(in.service.WarmPrices)})
-		if prog.swing != nil {
-			sol.Swing = in.service.WarmSwing
+		if prog.variability != nil {
+			sol.Variability = in.service.WarmVariability
 		}
 		sol.LowerBound = lower(sol.Objective, bound)
 		sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
@@ -199,26 +199,26 @@ func (in *instance) reuse() (ServiceSolution, float64, bool) {
 	return ServiceSolution{}, 0, false
 }
 
-// warmBound is what the last prices prove today; not where there are none of a swing
+// warmBound is what the last prices prove today; not where there are none for variable demand
 // that there is.
 func (in *instance) warmBound() (bound float64, ok bool) {
-	if !in.swings() {
+	if !in.variable() {
 		return in.bound(in.service.WarmPrices), true
 	}
-	if !in.service.WarmSwing.fits(in.sources, in.localities) {
+	if !in.service.WarmVariability.fits(in.sources, in.localities) {
 		return 0, false
 	}
-	return in.swungBound(in.service.WarmPrices, in.service.WarmSwing), true
+	return in.variabilityBound(in.service.WarmPrices, in.service.WarmVariability), true
 }
 
 // whole is the service as one program, with all its localities.
 func (in *instance) whole() *program {
 	prog := &program{
 		sources: in.sources, localities: in.localities, demand: in.served, cost: in.cost, open: in.open,
-		curves: in.curves, room: make([]float64, in.localities),
+		curves: in.curves, headroom: make([]float64, in.localities),
 	}
 	for l := range in.curves {
-		prog.room[l] = in.curves[l].room(1)
+		prog.headroom[l] = in.curves[l].headroom(1)
 	}
 	return prog
 }
@@ -248,7 +248,7 @@ func (in *instance) bound(prices []float64) float64 {
 	}
 	for l := range in.curves {
 		if c := &in.curves[l]; c.capacity > 0 {
-			total -= c.gain(prices[l], c.room(in.scale[l]))
+			total -= c.gain(prices[l], c.headroom(in.scale[l]))
 		}
 	}
 	return total

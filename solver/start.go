@@ -7,17 +7,17 @@ import "math"
 func (in *interior) start() {
 	p := in.prog
 	n := p.localities
-	in.spreadByRoom()
+	in.spreadByHeadroom()
 	for l := range n {
-		in.p[l] = p.curves[l].slope(math.Min(in.y[l], p.room[l]))
+		in.p[l] = p.curves[l].slope(math.Min(in.y[l], p.headroom[l]))
 	}
 	tau := in.startSources(in.startMargin()) / float64(in.arcs)
 	for l := range n {
 		if p.forced {
-			in.y[l] = p.room[l]
+			in.y[l] = p.headroom[l]
 			continue
 		}
-		in.slack[l] = math.Max(p.room[l]-in.y[l], 0.1*p.room[l])
+		in.slack[l] = math.Max(p.headroom[l]-in.y[l], 0.1*p.headroom[l])
 		in.mu[l] = tau / in.slack[l]
 		in.p[l] += in.mu[l]
 		for s := range p.sources {
@@ -28,19 +28,19 @@ func (in *interior) start() {
 	}
 }
 
-func (in *interior) spreadByRoom() {
+func (in *interior) spreadByHeadroom() {
 	p := in.prog
 	n := p.localities
 	for s := range p.sources {
 		sum := 0.0
 		for l := range n {
 			if p.open[s*n+l] {
-				sum += p.room[l]
+				sum += p.headroom[l]
 			}
 		}
 		for l := range n {
 			if a := s*n + l; p.open[a] {
-				in.x[a] = p.demand[s] * p.room[l] / sum
+				in.x[a] = p.demand[s] * p.headroom[l] / sum
 				in.y[l] += in.x[a]
 			}
 		}
@@ -117,7 +117,7 @@ func plausible(prices []float64) bool {
 }
 
 // startWarm builds an iterate around known prices that is centred, and misses
-// nothing but that flows add up to loads, which is what one step can mend.
+// nothing but that flows add up to loads, which is what one step can fix.
 func (in *interior) startWarm() {
 	p := in.prog
 	n := p.localities
@@ -133,7 +133,7 @@ func (in *interior) startWarm() {
 	}
 	tau := warmGap * value / float64(in.arcs+n)
 	for l := range n {
-		in.p[l], in.y[l] = p.warmPrices[l], p.room[l]
+		in.p[l], in.y[l] = p.warmPrices[l], p.headroom[l]
 		if !p.forced {
 			in.warmLoad(l, tau)
 		}
@@ -146,29 +146,29 @@ func (in *interior) startWarm() {
 // warmLoad chooses the load that goes with a price, and the price that goes
 // exactly with that load.
 func (in *interior) warmLoad(l int, tau float64) {
-	c, room := &in.prog.curves[l], in.prog.room[l]
-	lo, hi := 1e-4*room, room
+	c, headroom := &in.prog.curves[l], in.prog.headroom[l]
+	lo, hi := 1e-4*headroom, headroom
 	y := (lo + hi) / 2
 	for range 30 {
 		slope, bend := c.slopes(y)
-		wall := tau / (room - y)
+		wall := tau / (headroom - y)
 		over := slope + wall - in.p[l]
 		if over < 0 {
 			lo = y
 		} else {
 			hi = y
 		}
-		next := y - over/(bend+wall/(room-y))
+		next := y - over/(bend+wall/(headroom-y))
 		if !(next > lo && next < hi) {
 			next = (lo + hi) / 2
 		}
-		if math.Abs(next-y) <= warmStep*room {
+		if math.Abs(next-y) <= warmStep*headroom {
 			break
 		}
 		y = next
 	}
 	in.y[l] = y
-	in.slack[l] = room - y
+	in.slack[l] = headroom - y
 	in.mu[l] = tau / in.slack[l]
 	in.p[l] = c.slope(y) + in.mu[l]
 }

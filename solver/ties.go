@@ -15,7 +15,7 @@ const (
 // breakTies picks among the solutions of (nearly) the same cost: the one
 // nearest the previous flows, and without previous flows one that is split in
 // proportion to headroom.
-func (pp *partProgram) breakTies(best optimum, method *interior, iterations *int) []float64 {
+func (pp *componentProgram) breakTies(best optimum, method *interior, iterations *int) []float64 {
 	in, prog := pp.in, pp.prog
 	total := 0.0
 	for _, d := range prog.demand {
@@ -54,10 +54,10 @@ func (s *Service) tieBudget(demand, value float64) float64 {
 
 // byShares is an earlier answer in shares of today's demand; a source that had
 // none keeps what the optimum gives it.
-func (pp *partProgram) byShares(earlier [][]float64, flow []float64) []float64 {
+func (pp *componentProgram) byShares(earlier [][]float64, flow []float64) []float64 {
 	in, n := pp.in, len(pp.localities)
 	target := make([]float64, len(flow))
-	for i, s := range pp.part.sources {
+	for i, s := range pp.component.sources {
 		row := earlier[s]
 		sum := 0.0
 		for _, x := range row {
@@ -95,8 +95,8 @@ func (p *program) byHeadroom(flow, prices []float64) []float64 {
 		sum := 0.0
 		for l := range n {
 			if a := s*n + l; p.open[a] && p.cost[a]+prices[l] <= best+tieLatency {
-				target[a] = p.room[l]
-				sum += p.room[l]
+				target[a] = p.headroom[l]
+				sum += p.headroom[l]
 			}
 		}
 		for l := range n {
@@ -122,7 +122,7 @@ func (p *program) keeps(flow []float64) bool {
 		}
 	}
 	for l, y := range load {
-		if y > p.room[l]*(1+unmetSlack) {
+		if y > p.headroom[l]*(1+unmetSlack) {
 			return false
 		}
 	}
@@ -207,7 +207,7 @@ func (p *program) farthest(flow, toward []float64) float64 {
 		case p.forced && math.Abs(c) > unmetSlack*total:
 			return 0
 		case c > 0 && !p.forced:
-			longest = math.Min(longest, math.Max(0, p.room[l]-load[l])/c)
+			longest = math.Min(longest, math.Max(0, p.headroom[l]-load[l])/c)
 		}
 	}
 	return longest

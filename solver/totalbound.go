@@ -78,7 +78,7 @@ func (p Problem) boundOf(g *callGraph, group []int, prices [][]float64, solved [
 		for l, loc := range s.Localities {
 			if loc.Capacity > 0 {
 				c := newCurve(loc)
-				total -= c.gain(prices[i][l], c.room(solved[i].Scale[l]))
+				total -= c.gain(prices[i][l], c.headroom(solved[i].Scale[l]))
 			}
 		}
 	}
@@ -162,7 +162,7 @@ func (m *member) prices(with, below []float64, sol *ServiceSolution, slopes bool
 		switch {
 		case c < 0:
 			own[l] = curve.slope(0)
-		case slopes && sol.Load[l] < (1-1e-5)*m.rooms[l]:
+		case slopes && sol.Load[l] < (1-1e-5)*m.headrooms[l]:
 			own[l] = curve.slope(sol.Load[l])
 		default:
 			own[l] = with[c] - below[l]
@@ -170,7 +170,7 @@ func (m *member) prices(with, below []float64, sol *ServiceSolution, slopes bool
 	}
 	worth := m.paid(own, below)
 	for l := range m.of {
-		if m.rooms[l] > 0 {
+		if m.headrooms[l] > 0 {
 			continue
 		}
 		for r, v := range worth {

@@ -75,7 +75,7 @@ func (s *Service) validate(sources int) error {
 	if err := s.validateMatrices(sources); err != nil {
 		return err
 	}
-	if err := s.validateSwing(sources); err != nil {
+	if err := s.validateVariability(sources); err != nil {
 		return err
 	}
 	if s.WarmPrices != nil && len(s.WarmPrices) != len(s.Localities) {
@@ -89,16 +89,16 @@ func (s *Service) validate(sources int) error {
 	return nil
 }
 
-func (s *Service) validateSwing(sources int) error {
+func (s *Service) validateVariability(sources int) error {
 	switch {
-	case s.Swing == nil:
+	case s.Variability == nil:
 		return nil
 	case len(s.Calls) > 0 || sources != len(s.Demand):
 		return invalid(".swing", "calls connect the service with others")
-	case len(s.Swing) != sources:
-		return invalid(".swing", "%d entries for %d sources", len(s.Swing), sources)
+	case len(s.Variability) != sources:
+		return invalid(".swing", "%d entries for %d sources", len(s.Variability), sources)
 	}
-	for i, v := range s.Swing {
+	for i, v := range s.Variability {
 		if err := within(fmt.Sprintf(".swing[%d]", i), v, 0, 1); err != nil {
 			return err
 		}

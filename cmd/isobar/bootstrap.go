@@ -193,7 +193,7 @@ type grpcLocality struct {
 
 // grpcFeatures say how a client takes what the server does. Clients pass over
 // those that they don't know. With ignore_resource_deletion (gRFC A53) a client
-// goes on by what it has if a service is taken away; with
+// goes on by what it has if a service is removed; with
 // resource_timer_is_transient_error (gRFC A88) a resource that does not come within
 // 15 seconds is late and not absent.
 var grpcFeatures = []string{"xds_v3", "ignore_resource_deletion", "resource_timer_is_transient_error"}

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// bootstrapTLS is how a client speaks TLS with the server. The files are the
+// bootstrapTLS is how a client uses TLS with the server. The files are the
 // client's: they need not be where its bootstrap file is made.
 type bootstrapTLS struct {
 	TLS           bool

@@ -159,8 +159,8 @@ func demandLine(d *plan.DemandExplained) string {
 			parts = append(parts, fmt.Sprintf("%s %.1f", part.name, part.rate))
 		}
 	}
-	if d.Swing > 0 {
-		parts = append(parts, fmt.Sprintf("varies by %.0f%%", 100*d.Swing))
+	if d.Variability > 0 {
+		parts = append(parts, fmt.Sprintf("varies by %.0f%%", 100*d.Variability))
 	}
 	if d.Held > 0 {
 		parts = append(parts, fmt.Sprintf("%d held for a missing report", d.Held))

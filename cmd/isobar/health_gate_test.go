@@ -144,7 +144,7 @@ func (g *gate) refuse() {
 
 func (g *gate) hang() { g.network.change(func() { g.network.hanging[g] = true }) }
 
-// mend lets the gate work again. An outgoing connection may have got its port
+// fix lets the gate work again. An outgoing connection may have got its port
 // meanwhile, which passes.
 func (g *gate) mend(tb testing.TB) {
 	tb.Helper()

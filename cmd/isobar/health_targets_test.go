@@ -186,7 +186,7 @@ func (c *cache) Break(tb testing.TB, how failure) {
 	}
 }
 
-// Mend starts it anew, which ends all of them.
+// Fix starts it again, which ends all of them.
 func (c *cache) Mend(tb testing.TB) {
 	tb.Helper()
 	c.server.Kill()

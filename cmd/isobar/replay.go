@@ -89,7 +89,7 @@ func playTrace(ctx context.Context, file string, flags *replayFlags, other *othe
 	return err
 }
 
-// topologyChange is another configuration in the place of a recorded one.
+// topologyChange is another configuration instead of a recorded one.
 type topologyChange = func(*isobar.Topology) *isobar.Topology
 
 // played is a step of a trace and, unless what is nil, what would have been

@@ -148,7 +148,7 @@ func (o *otherSide) unmet() error {
 	return nil
 }
 
-// changed puts the services of a file in the place of the recorded ones, adds
+// changed replaces the recorded services with those of a file, adds
 // those that are new, and changes settings.
 func changed(t *isobar.Topology, file *config.Config, settings []*setting) *isobar.Topology {
 	out := *t

@@ -11,7 +11,7 @@ import (
 )
 
 // TestLibraryHasNoCycles: demand that moves, failures, liars and capacities that
-// are learned are not taken for shares that swing by themselves.
+// are learned are not taken for shares that oscillate by themselves.
 func TestLibraryHasNoCycles(t *testing.T) {
 	files, err := scenarioFiles([]string{"../../examples/scenarios"})
 	if err != nil {

@@ -43,7 +43,7 @@ const (
 	chartRight  = 632.0
 	chartTop    = 8.0
 	chartBottom = 196.0
-	chartPoints = 400 // of a line at the most; of more, the highest of neighbours is drawn
+	chartPoints = 400 // of a line at most; of more, the highest of neighbours is drawn
 )
 
 // scale maps values to heights.

@@ -60,7 +60,7 @@ func shape(v float64, factors []config.ScenarioShape) sim.Shape {
 		case "square":
 			all = append(all, sim.Square(f.Period, f.At, f.Low, f.High))
 		case "wave":
-			all = append(all, sim.Wave(f.Period, f.At, f.Swing))
+			all = append(all, sim.Wave(f.Period, f.At, f.Amplitude))
 		case "ramp":
 			all = append(all, sim.Ramp(f.From, f.To, f.Factor))
 		}

@@ -31,7 +31,7 @@ type topView struct {
 	ask      func() tea.Msg               // gives a topAnswer
 	askOne   func(service string) tea.Msg // gives a topDetail
 	interval time.Duration
-	rows     int // services at the most; 0 = what fits
+	rows     int // services at most; 0 = what fits
 	sort     topSort
 
 	width, height int

@@ -1,5 +1,5 @@
 // Command client is a small gRPC client to try Isobar with: it sends requests
-// to a service at a fixed rate by way of gRPC's own xDS client, and prints once
+// to a service at a fixed rate through gRPC's own xDS client, and prints once
 // a second which backends answered. GRPC_XDS_BOOTSTRAP names its bootstrap file
 // (see `isobar bootstrap grpc`); examples/backend answers it.
 package main

@@ -89,7 +89,7 @@ func (b *statusBuilder) fit(svc *plan.Service) {
 		b.aboutf(svc, DemandDoesNotFit, isobar.Locality{}, "demand does not fit: ceilings are raised by %.1f%%", 100*(svc.Solution.CeilingScale-1))
 	default:
 		others := ", and nothing else takes it"
-		if svc.HasRoom() {
+		if svc.HasHeadroom() {
 			others = ", although others have headroom"
 		}
 		for _, o := range svc.Overloads() {

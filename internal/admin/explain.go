@@ -45,7 +45,7 @@ func (s *planAPI) getExplanation(w http.ResponseWriter, r *http.Request) {
 	default:
 		if silent := SilentOf(s.opts.Fleet.Subscribers(), name); len(silent) > 0 {
 			if svc, found := p.Service(name); found {
-				explanation.Coverage = svc.ToldCoverage(silent)
+				explanation.Coverage = svc.CoverageBesides(silent)
 			}
 		}
 		explanation.Warnings = append(explanation.Warnings, operatorsSay(s.overrides()[name])...)

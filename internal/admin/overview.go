@@ -92,7 +92,7 @@ func (m *overviews) silentOf(svc *plan.Service) []plan.SilentClients {
 func (m *overviews) of(svc *plan.Service, silent []plan.SilentClients) ServiceOverview {
 	out := ServiceOverview{
 		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Serves: svc.Mode(), Hold: svc.Hold, Paused: svc.Paused,
-		Coverage: svc.ToldCoverage(silent),
+		Coverage: svc.CoverageBesides(silent),
 		Gap:      svc.PlanGap, CeilingScale: 1,
 	}
 	if svc.Solution != nil {

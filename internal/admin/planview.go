@@ -140,7 +140,7 @@ func viewPlan(p *plan.Plan) PlanView {
 // viewService shows a service of a plan. clients are those of all services, sorted by service.
 func viewService(svc *plan.Service, overrides []isobar.HealthOverride, clients []ServiceClients) ServiceView {
 	v := ServiceView{
-		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.ToldCoverage(SilentOf(clients, svc.Spec.Name)),
+		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.CoverageBesides(SilentOf(clients, svc.Spec.Name)),
 		Hold: svc.Hold, Paused: svc.Paused, RequestLimit: svc.RequestLimit.Max,
 		Policy: svc.Spec.Policy, PolicyGap: svc.PolicyGap, PolicyMS: svc.PolicyMS,
 		PlanGap: svc.PlanGap, CeilingScale: 1,

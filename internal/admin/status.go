@@ -166,7 +166,7 @@ func (b *statusBuilder) plan(p *plan.Plan, clients []ServiceClients) {
 	covered, least := 0.0, 1.0
 	for _, svc := range p.Services {
 		silent := SilentOf(clients, svc.Spec.Name)
-		demand, coverage := b.service(p, svc), svc.ToldCoverage(silent)
+		demand, coverage := b.service(p, svc), svc.CoverageBesides(silent)
 		b.Demand += demand
 		covered += demand * coverage
 		if len(silent) > 0 {

@@ -19,7 +19,7 @@ func deferAccept(l net.Listener) {
 	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {
-		return // connections come at once then, and the listener works all the same
+		return // connections come at once then, and the listener works nevertheless
 	}
 	_ = raw.Control(func(fd uintptr) {
 		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_DEFER_ACCEPT, deferSeconds)

@@ -19,7 +19,7 @@ type Limits struct {
 
 	// Yield has a connection that comes above the limits take the place of one that has
 	// sent no whole request, or whose client does not read: the oldest of the address
-	// with most connections. The server has to tell which these are, by [TellYielding].
+	// with most connections. The server has to tell which these are, by [TrackRequests].
 	Yield bool
 	// Urgent tells by what a client sends first that its request can't wait, such as a
 	// probe. Its connection makes no room for others for a second, and there is always
@@ -115,7 +115,7 @@ func (l *listener) admit(c *conn) Reason {
 // enterInPlace is enter, in place of another connection if there is no room.
 func (l *listener) enterInPlace(c *conn, more int) Reason {
 	refused := l.enter(c, more)
-	if refused != "" && l.makeRoom(c.address, refused) {
+	if refused != "" && l.evict(c.address, refused) {
 		refused = l.enter(c, more)
 	}
 	return refused
@@ -158,7 +158,7 @@ func (l *listener) leave(c *conn) {
 	l.total--
 	if l.yielding != nil {
 		l.yielding.leave(c)
-		l.yielding.tell()
+		l.yielding.notify()
 	}
 	l.limits.Pool.release()
 	if l.open[address]--; l.open[address] == 0 {

@@ -59,7 +59,7 @@ func (m *Messages) Used() int64 { return m.used.Load() }
 func (m *Messages) Most() int64 { return m.most }
 
 // Follow counts the messages that a client of gRPC sends over a connection, which
-// has to be used by way of what it gives, from its first byte on. See [Messages.Over].
+// has to be used through what it gives, from its first byte on. See [Messages.Over].
 func (m *Messages) Follow(c net.Conn) net.Conn {
 	followed, _ := m.followed(c)
 	return followed

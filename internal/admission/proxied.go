@@ -228,7 +228,7 @@ func proxyHeaderBytes(r io.Reader) ([]byte, error) {
 	return nil, proxyproto.ErrNoProxyProtocol
 }
 
-// proxiedConn is a connection of a client by way of a balancer.
+// proxiedConn is a connection of a client through a balancer.
 type proxiedConn struct {
 	net.Conn
 

@@ -65,8 +65,8 @@ func (y *yielding) oldest(address string, now time.Time) *conn {
 	return out
 }
 
-// tell tells a wait that there may be room.
-func (y *yielding) tell() {
+// notify wakes a wait: a connection may have ended.
+func (y *yielding) notify() {
 	select {
 	case y.freed <- struct{}{}:
 	default:
@@ -90,9 +90,9 @@ func (y *yielding) wait() bool {
 	}
 }
 
-// makeRoom closes one connection for a new one from an address, which was refused. It
+// evict closes one connection for a new one from an address, which was refused. It
 // reports whether there is room now.
-func (l *listener) makeRoom(address string, refused Reason) bool {
+func (l *listener) evict(address string, refused Reason) bool {
 	l.mu.Lock()
 	var victim *conn
 	switch {
@@ -141,7 +141,7 @@ func (c *conn) startWaiting() {
 	c.listener.change(c, func(y *yielding) {
 		y.serving(c)
 		c.waits, c.urgentUntil = y.waiting.PushBack(c), 0
-		y.tell()
+		y.notify()
 	})
 }
 
@@ -157,10 +157,10 @@ func (c *conn) Write(b []byte) (int, error) {
 
 type yieldKey struct{}
 
-// TellYielding has a server of HTTP/1 tell its listener, if it is one of [Listen] with
-// Limits.Yield, which connections have a whole request: only the others make room. It is
-// to be called before the server serves.
-func TellYielding(s *http.Server) {
+// TrackRequests makes a server of HTTP/1 report to its listener, if it is one of [Listen]
+// with Limits.Yield, which connections have a whole request: the listener evicts only the
+// others. Call it before the server serves.
+func TrackRequests(s *http.Server) {
 	h := s.Handler
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if y := yieldingConn(c); y != nil {

@@ -58,7 +58,7 @@ func yieldingServer(t *testing.T) *yieldServer {
 		default:
 		}
 	}}
-	admission.TellYielding(srv)
+	admission.TrackRequests(srv)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

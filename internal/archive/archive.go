@@ -129,7 +129,7 @@ func (a *Archive) Append(c *plan.Change) error {
 		return fmt.Errorf("archive: version %d has %d bytes, at most %d are kept", c.Version, len(data), a.segmentBytes())
 	}
 	for {
-		s, err := a.room(len(data), c.Made)
+		s, err := a.segmentFor(len(data), c.Made)
 		if err == nil {
 			err = s.write(data)
 		}
@@ -149,8 +149,8 @@ func (a *Archive) Append(c *plan.Change) error {
 // segmentBytes bounds a file: all files are removed as a whole.
 func (a *Archive) segmentBytes() int64 { return a.opts.MaxBytes / 8 }
 
-// room gives the file that takes so many bytes more.
-func (a *Archive) room(n int, made time.Time) (*segment, error) {
+// segmentFor gives the file that takes so many bytes more.
+func (a *Archive) segmentFor(n int, made time.Time) (*segment, error) {
 	a.mu.RLock()
 	var s *segment
 	if len(a.segments) > 0 {

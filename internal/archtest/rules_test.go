@@ -75,7 +75,7 @@ type visitor struct {
 
 	notes map[int]bool
 	fn    ast.Node               // the function that is being visited, for sorts that follow a loop
-	ok    map[*ast.CallExpr]bool // calls whose order somebody else mends
+	ok    map[*ast.CallExpr]bool // calls whose order somebody else fixes
 	found []offence
 }
 

@@ -20,16 +20,16 @@ func Assign(in Input) *Result {
 	d := &decision{load: make([]float64, len(t.sites)), units: newGrid[int](len(rows), len(t.sites)), below: below}
 	from, moved := carry(t, rows)
 	want := wantAll(t, rows, from)
-	settleMembers(t, rows, from, want, d.below)
+	decideMembers(t, rows, from, want, d.below)
 	d.pacing = newPacing(t, rows, from, want)
 	caps, full := d.move(), t.full()
-	settleEntries(&d.pacing, full)
+	revertSmallEntries(&d.pacing, full)
 	round(rows, d.next, d.units, d.load, full)
 	if in.deciding() && !in.Settle {
 		suppress(&d.pacing, moved, d.units, d.load, caps)
 	}
-	settleUnits(rows, d.units, d.load, caps, full)
-	room := t.rooms(d.load)
+	moveCappedUnits(rows, d.units, d.load, caps, full)
+	room := t.headrooms(d.load)
 	for i := range rows {
 		if rows[i].rate <= 0 { // they load nothing, so they do not concern each other
 			d.answerIdle(i, room, moved[i])
@@ -73,20 +73,20 @@ func ForNewSource(r *Result, prices []float64, source Source) *isobar.Assignment
 	d := &decision{units: newGrid[int](1, n), below: below, pacing: newPacing(t, rows, newShares(1, n), newShares(1, n))}
 	room := make([]float64, n)
 	if len(r.Load) == n {
-		room = t.rooms(r.Load)
+		room = t.headrooms(r.Load)
 	}
 	d.answerIdle(0, room, false)
 	return newBuilder(t, room).build(&rows[0], d.units.of(0))
 }
 
-// settleMembers decides for the sources with demand which sites are part of their
+// decideMembers decides for the sources with demand which sites are part of their
 // priority 0.
-func settleMembers(t *terms, rows []row, from, want shares, below grid[int]) {
+func decideMembers(t *terms, rows []row, from, want shares, below grid[int]) {
 	load, deciding := t.loads(rows, want), t.in.deciding()
 	for i := range rows {
 		if r := &rows[i]; r.rate > 0 && (deciding || r.prev == nil) {
 			e := entry{row: r, t: t, from: from.of(i), want: want.of(i), below: below.of(i), load: load}
-			e.settle(deciding)
+			e.decideMembership(deciding)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (d *decision) answerIdle(i int, room []float64, moved bool) {
 	s.wantIdle(t, s.from, s.want, room)
 	if deciding || s.prev == nil {
 		e := entry{row: s.row, t: t, from: s.from, want: s.want, below: d.below.of(i), load: none}
-		e.settle(deciding)
+		e.decideMembership(deciding)
 	}
 	if s.prev == nil {
 		copy(s.from, s.want)
@@ -110,7 +110,7 @@ func (d *decision) answerIdle(i int, room []float64, moved bool) {
 		s.alone(t, none)
 		copy(s.next, s.pace)
 	}
-	s.settleEntry(t, none, nil)
+	s.revertSmallEntry(t, none, nil)
 	p := portion{row: s.row, next: s.next, units: d.units.of(i)}
 	p.floor(none)
 	p.topUp(none, nil)
@@ -127,7 +127,7 @@ func (d *decision) result() *Result {
 		Groups: t.view.groups, Over: countOver(&d.pacing, d.load),
 		Sources: make([]SourceResult, len(d.rows)),
 	}
-	b := newBuilder(t, t.rooms(d.load))
+	b := newBuilder(t, t.headrooms(d.load))
 	for i := range d.rows {
 		r := &d.rows[i]
 		shares := d.next.of(i) // reused: the units are what counts from here on

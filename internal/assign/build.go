@@ -17,13 +17,13 @@ const (
 
 // builder makes the assignments of a service's sources.
 type builder struct {
-	t    *terms
-	room []float64 // per site, the headroom that weighs the failover tiers
-	tier []int     // per site, its failover tier for the source at hand
+	t        *terms
+	headroom []float64 // per site, the headroom that weighs the failover tiers
+	tier     []int     // per site, its failover tier for the source at hand
 }
 
-func newBuilder(t *terms, room []float64) *builder {
-	return &builder{t: t, room: room, tier: make([]int, len(t.sites))}
+func newBuilder(t *terms, headroom []float64) *builder {
+	return &builder{t: t, headroom: headroom, tier: make([]int, len(t.sites))}
 }
 
 // build makes the row's assignment, or gives the one before when nothing in it
@@ -56,7 +56,7 @@ func (b *builder) build(r *row, units []int) *isobar.Assignment {
 		!slices.Equal(a.Priorities[0], before.Priorities[0])
 	r.tiers(t, units, b.tier)
 	for k := range maxTiers {
-		ws := r.scope.tierWeights(b.tier, k, b.room)
+		ws := r.scope.tierWeights(b.tier, k, b.headroom)
 		if ws == nil {
 			continue
 		}
@@ -180,9 +180,9 @@ func (r *row) tiers(t *terms, units, tier []int) {
 // tierWeights sets the weights of one tier by headroom, at least 1 each. Sites
 // that are full count with a little room: what is left of it there is noise, and
 // all of a zone's traffic must not go to whichever has a request/s more.
-func (v *view) tierWeights(tier []int, t int, room []float64) []isobar.LocalityWeight {
+func (v *view) tierWeights(tier []int, t int, headroom []float64) []isobar.LocalityWeight {
 	total, n := 0.0, 0
-	measure := func(l int) float64 { return max(room[l], tierFloor*v.limit[l]) }
+	measure := func(l int) float64 { return max(headroom[l], tierFloor*v.limit[l]) }
 	for l, k := range tier {
 		if k == t {
 			total += measure(l)

@@ -106,7 +106,7 @@ func replace(p *placing) {
 // sources that have an answer, when those that are new have taken what they are
 // going to get.
 func spare(t *terms, rows []row, load []float64) []float64 {
-	taken, room := slices.Clone(load), t.rooms(load)
+	taken, room := slices.Clone(load), t.headrooms(load)
 	addFresh(taken, rows, func(i int) []float64 {
 		r := &rows[i]
 		switch {
@@ -120,7 +120,7 @@ func spare(t *terms, rows []row, load []float64) []float64 {
 			return r.base
 		}
 	})
-	return t.rooms(taken)
+	return t.headrooms(taken)
 }
 
 // addFresh adds to load what the sources without an answer send by the given

@@ -148,8 +148,8 @@ func (r *Result) classDrops(mix Mix, rules *isobar.Criticality) (drops isobar.Cl
 	return drops
 }
 
-// Part is the part of a mix that is of a class.
-func (m *Mix) Part(class isobar.Class) float64 {
+// Fraction returns the fraction of a mix that is of a class.
+func (m *Mix) Fraction(class isobar.Class) float64 {
 	of := m.normal()
 	return of[class]
 }

@@ -137,7 +137,7 @@ func TestClassesAgainstATwin(t *testing.T) {
 				continue
 			}
 			// What is dropped in all is at least what has to be, and divided as the twin
-			// does, but for the steps of the wire and what is not worth telling anew.
+			// does, but for the steps of the wire and what is not worth telling again.
 			if out.Drop < in.Shed-0.011 {
 				t.Errorf("%v is dropped, %v does not fit", out.Drop, in.Shed)
 			}

@@ -21,8 +21,9 @@ type entry struct {
 	load  []float64 // what all rows want of each site, kept up to date
 }
 
-// settle decides; decide says that the time of a tick has passed.
-func (e *entry) settle(decide bool) {
+// decideMembership decides whether the site belongs to priority 0; decide says that the
+// time of a tick has passed.
+func (e *entry) decideMembership(decide bool) {
 	bounded := e.t.mode == isobar.ModeBounded && e.scope.regular
 	var before []float64
 	if bounded {

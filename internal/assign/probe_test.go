@@ -111,7 +111,7 @@ func TestSeveralProbes(t *testing.T) {
 }
 
 // A site that has no room for a probe, because of what is there that does not
-// obey, gets it all the same; and whatever becomes of it, it keeps nobody else
+// obey, gets it nevertheless; and whatever becomes of it, it keeps nobody else
 // from relieving another site.
 func TestAProbeWithoutRoomHoldsUpNobody(t *testing.T) {
 	for _, background := range []float64{0, 78, 100} { // of 100, with a ceiling of 80

@@ -109,19 +109,19 @@ func (p *portion) leastExcess(load, full []float64, step float64) int {
 // What is decided for each row alone can end a little beside the rules once all
 // rows are together: what follows puts that right as far as there is room.
 
-// settleEntries takes back what would enter below the threshold, because the
-// step was cut or the want is that small, if the other sites of the row have
-// room for it. full is nil where no ceilings bind.
-func settleEntries(p *pacing, full []float64) {
+// revertSmallEntries removes entries below the threshold, which occur because the
+// step was cut or the wanted share is that small, if the other sites of the row have
+// headroom for them. full is nil where no ceilings bind.
+func revertSmallEntries(p *pacing, full []float64) {
 	load := p.t.loads(p.rows, p.next)
 	for i := range p.rows {
 		if s := p.at(i); s.rate > 0 {
-			s.settleEntry(p.t, load, full)
+			s.revertSmallEntry(p.t, load, full)
 		}
 	}
 }
 
-func (s *step) settleEntry(t *terms, load, full []float64) {
+func (s *step) revertSmallEntry(t *terms, load, full []float64) {
 	left, count, last := 0.0, 0, 0
 	for l, v := range s.next {
 		if !s.entersSmall(l) {
@@ -193,9 +193,9 @@ func (s *step) takeBack(l int, load, full []float64) bool {
 	return true
 }
 
-// settleUnits moves units that rounding put above a cap to sites where staying
-// rows have left room since.
-func settleUnits(rows []row, units grid[int], load, caps, full []float64) {
+// moveCappedUnits moves units that rounding put above a cap to sites that have
+// headroom since rows kept their shares.
+func moveCappedUnits(rows []row, units grid[int], load, caps, full []float64) {
 	if caps == nil {
 		return
 	}

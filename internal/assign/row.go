@@ -172,7 +172,7 @@ func (r *row) recall(t *terms, index int, below []int) {
 			below[i] = r.prev.Below[m]
 		}
 	}
-	// A source that had nowhere to go starts anew.
+	// A source that had nowhere to go restarts.
 	if sum(r.prev.Shares) <= tiny {
 		r.prev = nil
 	}

@@ -75,15 +75,15 @@ func (t *terms) full() []float64 {
 	return t.view.limit
 }
 
-// rooms returns what is left of each site's limit under the given loads.
-func (t *terms) rooms(load []float64) []float64 {
-	room := make([]float64, len(load))
+// headrooms returns the remainder of each site's limit under the given loads.
+func (t *terms) headrooms(load []float64) []float64 {
+	headroom := make([]float64, len(load))
 	for i := range load {
 		if t.view.use[i] {
-			room[i] = max(0, t.view.limit[i]-load[i])
+			headroom[i] = max(0, t.view.limit[i]-load[i])
 		}
 	}
-	return room
+	return headroom
 }
 
 // overLimit reports whether a site carries more than its limit, where limits bind.

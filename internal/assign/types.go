@@ -89,7 +89,7 @@ type Input struct {
 	Pace float64
 	Slow string // why Pace is below 1; empty when it is not
 	// Gain is the part of its way that a share may go in a tick, above 0 to 1; 0 =
-	// all of it. It damps what swings, and does not slow down what relieves a full
+	// all of it. It damps oscillations, and does not slow down moves that relieve a full
 	// locality either.
 	Gain float64
 	Damp string // why Gain is below 1; empty when it is not
@@ -163,24 +163,24 @@ type ReasonCode string
 
 // The kinds of reasons.
 const (
-	ReasonBaseline   ReasonCode = "baseline"   // mode observe, or no demand: nearest healthy
-	ReasonNoDemand   ReasonCode = "no-demand"  // answered from prices and headroom
-	ReasonBounded    ReasonCode = "bounded"    // mode bounded: clamped at max_shift
-	ReasonPaced      ReasonCode = "paced"      // clamped at the step of this tick
-	ReasonDamped     ReasonCode = "damped"     // shares swung: they go a part of their way only
-	ReasonSuppressed ReasonCode = "suppressed" // the change was too small to publish
-	ReasonEntry      ReasonCode = "entry"      // below the entry threshold, left out
-	ReasonFull       ReasonCode = "full"       // enters below the entry threshold: the others have no room
-	ReasonExit       ReasonCode = "exit"       // kept in until 3 ticks below the exit threshold
-	ReasonHold       ReasonCode = "hold"       // weights held, see the text
-	ReasonSlow       ReasonCode = "slow"       // a smaller step than usual, see the text
-	ReasonUnhealthy  ReasonCode = "unhealthy"  // share moved off unhealthy capacity
-	ReasonFailOpen   ReasonCode = "fail-open"  // nothing is healthy: all are used
-	ReasonBarred     ReasonCode = "barred"     // observed unreachable from here: a probe only
-	ReasonHeld       ReasonCode = "held-back"  // the share does not rise further now: requests fail there, or did until a moment ago
-	ReasonForbidden  ReasonCode = "forbidden"  // isolation or residency keep the source from other localities
-	ReasonOverflow   ReasonCode = "overflow"   // ceilings raised evenly: it does not fit
-	ReasonShed       ReasonCode = "shed"       // a part is dropped
-	ReasonSwing      ReasonCode = "swing"      // demand swings faster than it can be followed, see the text
-	ReasonFallback   ReasonCode = "fallback"   // the check refused the plan; the previous one, rebased
+	ReasonBaseline    ReasonCode = "baseline"    // mode observe, or no demand: nearest healthy
+	ReasonNoDemand    ReasonCode = "no-demand"   // answered from prices and headroom
+	ReasonBounded     ReasonCode = "bounded"     // mode bounded: clamped at max_shift
+	ReasonPaced       ReasonCode = "paced"       // clamped at the step of this tick
+	ReasonDamped      ReasonCode = "damped"      // shares oscillated: they move by a fraction of the way only
+	ReasonSuppressed  ReasonCode = "suppressed"  // the change was too small to publish
+	ReasonEntry       ReasonCode = "entry"       // below the entry threshold, left out
+	ReasonFull        ReasonCode = "full"        // enters below the entry threshold: the others have no room
+	ReasonExit        ReasonCode = "exit"        // kept in until 3 ticks below the exit threshold
+	ReasonHold        ReasonCode = "hold"        // weights held, see the text
+	ReasonSlow        ReasonCode = "slow"        // a smaller step than usual, see the text
+	ReasonUnhealthy   ReasonCode = "unhealthy"   // share moved off unhealthy capacity
+	ReasonFailOpen    ReasonCode = "fail-open"   // nothing is healthy: all are used
+	ReasonBarred      ReasonCode = "barred"      // observed unreachable from here: a probe only
+	ReasonHeld        ReasonCode = "held-back"   // the share does not rise further now: requests fail there, or did until a moment ago
+	ReasonForbidden   ReasonCode = "forbidden"   // isolation or residency keep the source from other localities
+	ReasonOverflow    ReasonCode = "overflow"    // ceilings raised evenly: it does not fit
+	ReasonShed        ReasonCode = "shed"        // a part is dropped
+	ReasonVariability ReasonCode = "variability" // demand varies faster than Isobar can follow, see the text
+	ReasonFallback    ReasonCode = "fallback"    // the check refused the plan; the previous one, rebased
 )

@@ -27,7 +27,7 @@ func wantAll(t *terms, rows []row, from shares) shares {
 		load = t.loads(rows, from)
 		addFresh(load, rows, want.of)
 	}
-	room := t.rooms(load)
+	room := t.headrooms(load)
 	for i := range rows {
 		if r := &rows[i]; r.rate > 0 && r.byHeadroom(t) {
 			r.wantHeadroom(t, want.of(i), room)
@@ -115,7 +115,7 @@ func placeMissing(t *terms, rows []row, want shares) {
 		}
 	}
 	if p.lost != nil {
-		p.nearest(t.rooms(t.loads(rows, want)), p.open)
+		p.nearest(t.headrooms(t.loads(rows, want)), p.open)
 		p.rest()
 	}
 }
@@ -208,7 +208,7 @@ func keepMost(t *terms, rows []row, from, want shares) {
 	if cuts == nil {
 		return
 	}
-	room := t.rooms(t.loads(rows, want))
+	room := t.headrooms(t.loads(rows, want))
 	keepBack := func(room []float64) {
 		for i := range rows {
 			if r := &rows[i]; cuts[i] != nil && r.prev != nil {

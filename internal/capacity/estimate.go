@@ -10,7 +10,7 @@ import (
 type Estimate struct {
 	// Low and High are the interval that is told: nine tenths of the belief, each
 	// end widened, since the model is not exact. Known is false while it is about as
-	// wide as the prior's: then there is no telling.
+	// wide as the prior's: then the estimate is inconclusive.
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
 	Known  bool    `json:"known"`
@@ -50,7 +50,7 @@ const (
 	safeTail    = 0.25 // of the belief below what plans go by
 	proven      = 2.2  // of what is carried: how far above the prior's centre plans may go
 	widen       = 1.2  // factor for each end of the interval
-	leastGain   = 0.6  // of the width of the prior's interval, above which there is no telling
+	leastGain   = 0.6  // of the width of the prior's interval, above which the estimate is inconclusive
 	widest      = 4.0  // from Low to High, the same
 	degrees     = 3    // of freedom: the prior's tails are heavy, since declarations may be wrong by any factor
 	serviceWide = 1.35 // factor within which two thirds of the belief about the service time lie
@@ -84,9 +84,9 @@ func fill(row []float64, centre, width float64) {
 	}
 }
 
-// settle forgets a little of the evidence, and keeps a small chance that what was
-// known is no longer true.
-func (m *Model) settle(p *Prior) {
+// forget discounts old evidence, and keeps a small probability that the estimate is
+// outdated.
+func (m *Model) forget(p *Prior) {
 	prior := m.prior(p)
 	top := float32(math.Inf(-1))
 	for mode := range modes {

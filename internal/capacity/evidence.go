@@ -129,7 +129,7 @@ func (m *Model) wait(w *Window, c *cells) {
 			queue, refuse := c.mean(w.Rate, k, s)
 			if w.Varies > 0 {
 				varies := min(w.Varies, mostVaries)
-				queue, refuse = swung(w, less, more, varies, k, s)
+				queue, refuse = varied(w, less, more, varies, k, s)
 				lowest, _ := less.mean(w.Rate*(1-varies), k, s)
 				highest, _ := more.mean(w.Rate*(1+varies), k, s)
 				off := (highest - lowest) / (highest + lowest)
@@ -150,8 +150,8 @@ func (m *Model) wait(w *Window, c *cells) {
 // mostVaries bounds by how much the rate is believed to vary within a window.
 const mostVaries = 0.9
 
-// swung is the mean of two rates.
-func swung(w *Window, less, more *cells, varies float64, k, s int) (queueing, shedding float64) {
+// varied returns the mean over two rates.
+func varied(w *Window, less, more *cells, varies float64, k, s int) (queueing, shedding float64) {
 	a, b := less.mean(w.Rate*(1-varies), k, s)
 	c, d := more.mean(w.Rate*(1+varies), k, s)
 	return (a + c) / 2, (b + d) / 2
@@ -228,8 +228,8 @@ func (m *Model) fail(w *Window, c *cells) {
 				f := &failing[queueing][e]
 				queue += excessive(w.Failing-f.constant, (1-f.constant)*wasted, probability, tolerance(f.constant, n))
 				f = &failing[shedding][e]
-				p := f.part(used)
-				wide := (f.part(used*(1+cellWidth/2)) - f.part(used*(1-cellWidth/2))) / 2
+				p := f.fraction(used)
+				wide := (f.fraction(used*(1+cellWidth/2)) - f.fraction(used*(1-cellWidth/2))) / 2
 				shed += gauss(w.Failing-p, math.Hypot(tolerance(p, n), wide))
 			}
 			m.failed[queueing][k][e] += temper * float32(queue)
@@ -238,7 +238,7 @@ func (m *Model) fail(w *Window, c *cells) {
 	}
 }
 
-// collapsed is the part that fails from which on there is no telling capacity by
+// collapsed is the part that fails from which on capacity does not follow from
 // it: all time goes into requests that were given up, or the locality is dead.
 const collapsed = 0.7
 
@@ -255,7 +255,7 @@ func excessive(off, most, probability, sigma float64) float64 {
 	const peak = 2.5 // of the normal distribution, whose factor gauss leaves out
 	inside := min(most, max(0, off))
 	spread := probability * peak * sigma / ((inside + peak*sigma) * math.Log1p(most/(peak*sigma)))
-	return math.Log((1-probability)*bell(off, sigma)+spread*bell(off-inside, sigma)) - math.Log(sigma)
+	return math.Log((1-probability)*normal(off, sigma)+spread*normal(off-inside, sigma)) - math.Log(sigma)
 }
 
 // cellWidth is the relative width of a cell.
@@ -280,9 +280,9 @@ func tolerance(p, n float64) float64 {
 	return math.Sqrt(p*(1-p)/n + wide*wide)
 }
 
-// bell is a normal density but for its factor. Its tails end at what one window
+// normal is a normal density but for its factor. Its tails end at what one window
 // may say at most.
-func bell(off, sigma float64) float64 {
+func normal(off, sigma float64) float64 {
 	const most = 12
 	z := off / sigma
 	return math.Exp(max(-most, -z*z/2))

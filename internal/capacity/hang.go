@@ -55,10 +55,10 @@ func (h *hang) endsIn(w *Window) bool {
 	return true
 }
 
-// doubt keeps what is known when requests begin to fail at a rate that was served: the
+// suspendJudgement keeps the estimate when requests begin to fail at a rate that was served: the
 // next windows show whether servers are overloaded or begin to hang. It follows the rate
 // that is served.
-func (m *Model) doubt(w *Window) {
+func (m *Model) suspendJudgement(w *Window) {
 	h, rate := &m.hang, w.Rate/w.Units
 	switch {
 	case w.Failing < diedWithin || rate > hangsUpTo*h.served:

@@ -50,14 +50,14 @@ func (f *failure) refused(used float64) float64 {
 	return x * (1 - used) / (1 - x*used)
 }
 
-// part is the part of the requests that fails at a utilization.
-func (f *failure) part(used float64) float64 { return 1 - (1-f.constant)*(1-f.refused(used)) }
+// fraction returns the fraction of the requests that fails at a utilization.
+func (f *failure) fraction(used float64) float64 { return 1 - (1-f.constant)*(1-f.refused(used)) }
 
 // another is the part of one more request/s that fails, with what fails of the others
 // because of it.
 func (f *failure) another(used float64) float64 {
 	const near = 1.02
-	return min(1, max(0, (near*f.part(used*near)-f.part(used))/(near-1)))
+	return min(1, max(0, (near*f.fraction(used*near)-f.fraction(used))/(near-1)))
 }
 
 // How servers behave that get more than they can serve.
@@ -132,7 +132,7 @@ func (m *Model) Observe(w *Window, p *Prior) Outcome {
 	case w.Rate*w.Seconds < leastWindow || w.dead(p) || m.hang.endsIn(w):
 		return Skipped
 	}
-	m.doubt(w)
+	m.suspendJudgement(w)
 	m.place(p, w.Rate/w.Units)
 	c := newCells(m, w, p)
 	if w.Sampled > 0 {
@@ -142,7 +142,7 @@ func (m *Model) Observe(w *Window, p *Prior) Outcome {
 	m.carried, m.varies = w.Rate/w.Units, w.Varies > 0
 	m.sent = m.carried
 	m.failing += (w.Failing - m.failing) * lately
-	m.settle(p)
+	m.forget(p)
 	return Taken
 }
 
@@ -155,7 +155,7 @@ func (m *Model) Idle(p *Prior) {
 	}
 	m.sent = 0
 	m.failing *= 1 - forget
-	m.settle(p)
+	m.forget(p)
 }
 
 // cellsOf is a value's place in steps.

@@ -166,7 +166,7 @@ func follow(seed uint64, sums map[string]*tally) {
 // near reports whether a value is within a factor of another.
 func near(got, want, factor float64) bool { return got <= want*factor && got >= want/factor }
 
-// Without evidence a plan goes by what is declared, and nothing is claimed.
+// Without evidence a plan uses what is declared, and nothing is claimed.
 func TestNothingIsClaimedWithoutEvidence(t *testing.T) {
 	prior := capacity.Prior{PerUnit: 100, Width: 2, Service: 0.02}
 	var m capacity.Model
@@ -240,7 +240,7 @@ func TestFullUtilizationIsEvidence(t *testing.T) {
 }
 
 // When endpoints come, the capacity of a unit stays, and so does what is known of
-// it; after a change of what a unit can do it is learned anew.
+// it; after a change of what a unit can do it is learned again.
 func TestChangeIsFollowed(t *testing.T) {
 	c := course{station: station{pods: 4, workers: 2, service: 0.02, cv2: 1, timeout: 1, abandons: true, clients: 6, window: 5}}
 	c.start(6)
@@ -272,7 +272,7 @@ func TestChangeIsFollowed(t *testing.T) {
 	}
 }
 
-// A process that starts anew goes on with what the one before knew.
+// A process that restarts goes on with what the one before knew.
 func TestSavedEvidenceIsRestored(t *testing.T) {
 	c := draw(4)
 	c.start(4)

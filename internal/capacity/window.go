@@ -32,7 +32,7 @@ type Window struct {
 type Prior struct {
 	PerUnit float64 // capacity of one unit, requests/s
 	Width   float64 // factor within which two thirds of the belief lie; above 1
-	Assumed bool    // nobody declared PerUnit: plans don't go by it
+	Assumed bool    // nobody declared PerUnit: plans don't use it
 	Service float64 // service time in seconds
 	// Shedding is the probability that the servers refuse what is too much, 0 to 1; 0 =
 	// nothing is known of it.

@@ -57,7 +57,7 @@ type grpcProber struct {
 	dialed atomic.Pointer[error] // the last error of dialling, which gRPC hands on as text only
 }
 
-// Probe asks; a connection that failed is made anew for the next probe, so
+// Probe asks; a connection that failed is made again for the next probe, so
 // that gRPC's own back-off never stands between a probe and its endpoint.
 func (p *grpcProber) Probe(ctx context.Context) (Outcome, error) {
 	if p.conn == nil {

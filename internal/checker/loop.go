@@ -78,7 +78,7 @@ func (l *loop) run(ctx context.Context) {
 // apply makes a specifier the state.
 func (l *loop) apply(d *desired) {
 	next, ch := merge(l.current.Load(), d, l.opts.MaxEndpoints)
-	l.tell(d, &ch)
+	l.logProblems(d, &ch)
 	l.discard(ch.removed)
 	now := time.Now()
 	for i, t := range ch.added {
@@ -97,8 +97,8 @@ func (l *loop) apply(d *desired) {
 	l.current.Store(next)
 }
 
-// tell counts and logs what a specifier has that can't be done.
-func (l *loop) tell(d *desired, ch *change) {
+// logProblems counts and logs what a specifier has that can't be done.
+func (l *loop) logProblems(d *desired, ch *change) {
 	l.metrics.duplicates.Add(float64(d.duplicates))
 	if d.duplicates > 0 {
 		l.log.warn("clusters are named twice in a specifier; the first of each counts", slog.Int("repeated", d.duplicates))

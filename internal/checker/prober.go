@@ -64,7 +64,7 @@ type Target struct {
 
 // authority is the host that probes name: the endpoint's, the check's, the
 // cluster's. One that can't stand in a Host header, as names of clusters often
-// can't, gives way to the next, at last to the address.
+// can't, yields to the next, at last to the address.
 func (t *Target) authority(ofCheck string) string {
 	for _, name := range []string{t.Hostname, ofCheck, t.Cluster} {
 		if validHost(name) {

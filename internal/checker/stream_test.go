@@ -93,7 +93,7 @@ func TestReport(t *testing.T) {
 }
 
 // TestReportInterval: unset is a second, 0 is never, and a server that sends
-// many specifiers hears reports all the same.
+// many specifiers hears reports nevertheless.
 func TestReportInterval(t *testing.T) {
 	inBubble(t, func(w *world, _ *script) {
 		t := w.t
@@ -226,7 +226,7 @@ func TestChange(t *testing.T) {
 	})
 }
 
-// TestUnnamedClusters are built anew with every specifier.
+// TestUnnamedClusters are built again with every specifier.
 func TestUnnamedClusters(t *testing.T) {
 	inBubble(t, func(w *world, sc *script) {
 		t := w.t

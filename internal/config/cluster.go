@@ -132,7 +132,7 @@ func readOutlierSetting(v strict.Value, kind isobar.OutlierKind) (int64, bool) {
 	return v.Int(strict.Range{Min: 1, Max: isobar.MaxOutlierCount})
 }
 
-// readEndpointTLS reads how clients speak TLS with endpoints. That an
+// readEndpointTLS reads how clients use TLS with endpoints. That an
 // endpoint's certificate is one of the authority says nothing about whose it is,
 // so a name has to be checked.
 func readEndpointTLS(v strict.Value) *isobar.EndpointTLS {

@@ -19,7 +19,7 @@ type ScenarioShape struct {
 	Period    time.Duration // square, wave
 	Factor    float64       // step, flash, ramp
 	Low, High float64       // square
-	Swing     float64       // wave
+	Amplitude float64       // wave
 }
 
 // checkCalls refuses calls to nowhere and in circles.
@@ -198,7 +198,8 @@ func readShapes(v strict.Value) []ScenarioShape {
 			kind("step", at, factor),
 			kind("flash", at, requiredSpan("for", &s.For, time.Second), factor),
 			kind("square", period, spanField("at", &s.At, 0, maxScenarioLength), requiredFloat("low", &s.Low, factorRange), requiredFloat("high", &s.High, factorRange)),
-			kind("wave", period, spanField("peak", &s.At, 0, maxScenarioLength), requiredFloat("swing", &s.Swing, strict.Range{Max: 1})),
+			kind("wave", append(renamed(map[string]string{"swing": "amplitude"}),
+				period, spanField("peak", &s.At, 0, maxScenarioLength), requiredFloat("amplitude", &s.Amplitude, strict.Range{Max: 1}))...),
 			kind("ramp", requiredSpan("from", &s.From, 0), requiredSpan("to", &s.To, 0), factor),
 		})
 		switch {

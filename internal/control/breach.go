@@ -30,7 +30,7 @@ func (v *previews) Breaches(ctx context.Context, d plan.Drain) ([]string, error)
 	})
 }
 
-// BreachesOf tells the same of other services in the place of those of the same
+// BreachesOf tells the same of other services instead of those of the same
 // names.
 func (v *previews) BreachesOf(ctx context.Context, services []isobar.Service) ([]string, error) {
 	turn, err := v.now(ctx)

@@ -11,8 +11,8 @@ const (
 	// clockSlack is how far the clock may be set back without a word: time services
 	// correct it by less.
 	clockSlack = time.Second
-	// clockToldFor bounds for how long it is told that the clock went back.
-	clockToldFor = time.Hour
+	// clockShownFor bounds for how long it is told that the clock went back.
+	clockShownFor = time.Hour
 )
 
 // clockWatch notices that the clock of the machine went back: behind the state that
@@ -51,12 +51,12 @@ func (c *clockWatch) look(running, shown time.Duration) (back time.Duration) {
 	return back
 }
 
-// told is by how much the clock went back, and what it had shown; 0 when it did
-// not, has caught up, or did so long ago.
-func (c *clockWatch) told(now time.Time) (time.Duration, time.Time) {
+// setBack returns by how much the clock was set back, and its time before that; 0 if it was
+// not, has caught up, or was set back long ago.
+func (c *clockWatch) setBack(now time.Time) (time.Duration, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.back == 0 || now.Sub(c.start)-c.at > clockToldFor || !now.Round(0).Before(c.before.Round(0)) {
+	if c.back == 0 || now.Sub(c.start)-c.at > clockShownFor || !now.Round(0).Before(c.before.Round(0)) {
 		return 0, time.Time{}
 	}
 	return c.back, c.before

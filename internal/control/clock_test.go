@@ -29,17 +29,17 @@ func TestClockThatIsSetBack(t *testing.T) {
 			t.Errorf("after %v the clock has gone on by %v: back by %v, want %v", tt.running, tt.shown, back, tt.back)
 		}
 	}
-	if back, before := c.told(at(time.Minute)); back != time.Hour-40*time.Second || !before.Equal(at(time.Hour+10*time.Second)) {
+	if back, before := c.setBack(at(time.Minute)); back != time.Hour-40*time.Second || !before.Equal(at(time.Hour+10*time.Second)) {
 		t.Errorf("told %v, %v", back, before.Sub(start))
 	}
-	if back, _ := c.told(at(2 * time.Hour)); back != 0 {
+	if back, _ := c.setBack(at(2 * time.Hour)); back != 0 {
 		t.Errorf("two hours later %v is told", back)
 	}
 	var fresh clockWatch
 	if fresh.begin(start, start.Add(30*time.Minute)); fresh.back != 30*time.Minute {
 		t.Errorf("state of half an hour ahead: %v", fresh.back)
 	}
-	if back, _ := fresh.told(at(31 * time.Minute)); back != 0 {
+	if back, _ := fresh.setBack(at(31 * time.Minute)); back != 0 {
 		t.Errorf("%v is told though the clock has caught up", back)
 	}
 }

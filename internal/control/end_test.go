@@ -43,9 +43,9 @@ func TestLastOfAGroup(t *testing.T) {
 				t.Errorf("the last one: %t; version %d drops %v after %d", last, after.Version, s.Result.Drop, before.Version)
 			}
 			shared := g.shared[len(g.shared)-1]
-			if s, _ := shared.Service("web"); s.Result.Drop != 0.2 || shared.Parting != last || shared.Version != after.Version {
+			if s, _ := shared.Service("web"); s.Result.Drop != 0.2 || shared.Final != last || shared.Version != after.Version {
 				t.Errorf("the last one: %t; the group got version %d, parting %t, drop %v: who leads next goes on from that",
-					last, shared.Version, shared.Parting, s.Result.Drop)
+					last, shared.Version, shared.Final, s.Result.Drop)
 			}
 			if drop := p.saved[len(p.saved)-1].Services[0].Drop; drop != 0.2 {
 				t.Errorf("it saved a drop of %v", drop)
@@ -71,7 +71,7 @@ func TestFollowersOfTheLastLeader(t *testing.T) {
 				t.Fatalf("version %d drops nothing", l.Current().Version)
 			}
 			if parts {
-				time.AfterFunc(300*time.Millisecond, func() { g.tell(opened(t, made.Part(time.Now(), 1_000_002))) })
+				time.AfterFunc(300*time.Millisecond, func() { g.tell(opened(t, made.FinalPlan(time.Now(), 1_000_002))) })
 			}
 			began := time.Now()
 			stop()
@@ -137,7 +137,7 @@ func TestFollowerThatWinsAsItEnds(t *testing.T) {
 			if last := l.Current(); last.Drops() == leads || (last.Version > 2_000_000) != leads || l.Undropped() != leads {
 				t.Errorf("it claims for %v: version %d drops: %t, undropped: %t", claims, last.Version, last.Drops(), l.Undropped())
 			}
-			if n := len(g.shared); leads && (n == 0 || !g.shared[n-1].Parting) {
+			if n := len(g.shared); leads && (n == 0 || !g.shared[n-1].Final) {
 				t.Errorf("it claims for %v: the other replicas don't know that drops were taken back", claims)
 			}
 		})
@@ -271,7 +271,7 @@ func TestSavedAsAllEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, stop := start(t, p, func(o *control.Options) { o.Group = g })
-				c.ends(g, opened(t, next), opened(t, next.Part(time.Now(), 1_000_003)))
+				c.ends(g, opened(t, next), opened(t, next.FinalPlan(time.Now(), 1_000_003)))
 				stop()
 				if got := p.saved[len(p.saved)-1]; got.Version != c.version || got.Services[0].Drop != 0.3 {
 					t.Errorf("it saved version %d with a drop of %v, want %d with 0.3", got.Version, got.Services[0].Drop, c.version)
@@ -419,7 +419,7 @@ func TestLeaderThatLeftShowsTheLastPlan(t *testing.T) {
 		default:
 			t.Fatal("after 1 s the leader has not left")
 		}
-		g.tell(opened(t, l.Current().Part(time.Now(), 2_000_002)))
+		g.tell(opened(t, l.Current().FinalPlan(time.Now(), 2_000_002)))
 		g.changed <- struct{}{}
 		pass(time.Second)
 		if last := l.Current(); last.Drops() || !l.Undropped() || last.Version != 2_000_002 {

@@ -111,12 +111,12 @@ func (l *Loop) receive() {
 	if change, ok := plan.Changed(before, o.Plan, o.Origin); ok {
 		l.state.note(change)
 	}
-	l.undropped.Store(o.Plan.Parting)
-	if l.withDrops = nil; o.Plan.Parting {
+	l.undropped.Store(o.Plan.Final)
+	if l.withDrops = nil; o.Plan.Final {
 		l.withDrops = &o.Saved
 	}
 	l.show(o.Plan)
-	l.told = &o.Health
+	l.leaderHealth = &o.Health
 	l.group.Designate(o)
 	if l.state.worthSaving(before, o.Plan) {
 		saved := o.Saved
@@ -129,13 +129,13 @@ func (l *Loop) receive() {
 	}
 }
 
-// learnHealth brings what operators are shown of health to what the leader told last.
+// learnHealth updates the health that operators see to the leader's last message.
 func (l *Loop) learnHealth() {
-	if l.told == nil {
+	if l.leaderHealth == nil {
 		return
 	}
-	l.health.begin(l.told, time.Now())
-	l.told = nil
+	l.health.begin(l.leaderHealth, time.Now())
+	l.leaderHealth = nil
 }
 
 // takeOver begins to decide: it goes on from the newest plan of the group, as a
@@ -168,7 +168,7 @@ func (l *Loop) takeOver(epoch uint64) error {
 	}
 	saved.Paused = paused
 	l.health.begin(&found, now)
-	l.told = nil
+	l.leaderHealth = nil
 	l.health.designated = 0 // checkers are told again
 	l.health.observe(now)
 	l.gathering = now
@@ -181,7 +181,7 @@ func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) erro
 	if err != nil {
 		return err
 	}
-	l.recorders.tell(Recorder.Stopped) // what they took down does not lead here
+	l.recorders.each(Recorder.Stopped) // what they took down does not lead here
 	now := time.Now()
 	decides := &decider{Decider: plan.NewDecider(l.opts.timing().Interval, saved.Demand(), now), recorders: &l.recorders}
 	topology, operators := l.opts.Topology.State()
@@ -280,13 +280,13 @@ func wait(ctx context.Context, d time.Duration) {
 // leaveGroup saves what a replica knows as it ends. Clients keep what they have: another
 // replica serves them. The last one takes back what they drop first.
 func (l *Loop) leaveGroup() {
-	l.recorders.tell(Recorder.Stopped)
+	l.recorders.each(Recorder.Stopped)
 	p := l.Current()
 	if p == nil {
 		return
 	}
 	if p.Drops() {
-		l.part()
+		l.publishFinal()
 	}
 	saved := l.toSave()
 	last := job{plan: &saved, pages: l.state.pages}
@@ -310,10 +310,10 @@ func (l *Loop) toSave() plan.Saved {
 }
 
 const (
-	// partMost is how long a replica that ends while clients drop requests waits until it
+	// finalMost is how long a replica that ends while clients drop requests waits until it
 	// knows whether all others end, too: a supervisor stops them at about the same time.
 	// A follower waits for as long again, for the leader to take the drops back.
-	partMost = 500 * time.Millisecond
+	finalMost = 500 * time.Millisecond
 	// claimMost is how long a replica that has won the election waits from then on until it
 	// leads and has taken over.
 	claimMost = 3 * time.Second
@@ -324,14 +324,14 @@ const (
 	// answerMost is how long a leader waits, as it ends, for replicas that do not answer: so long
 	// after its death a replica may look alive, and the drops can't be taken back while one does.
 	answerMost = 3 * time.Second
-	partLook   = 10 * time.Millisecond
+	finalLook  = 10 * time.Millisecond
 )
 
-// part has clients drop nothing more where no replica stays. The leader takes the drops
-// back, and its followers show what it tells. Where the leader has left before, a replica
-// that has followed it leads by now, or will soon.
-func (l *Loop) part() {
-	look := time.NewTicker(partLook)
+// publishFinal ends drops if no replica stays. The leader publishes a plan without drops,
+// and its followers show it. If the leader left earlier, a former follower leads by now, or
+// will soon.
+func (l *Loop) publishFinal() {
+	look := time.NewTicker(finalLook)
 	defer look.Stop()
 	decided := l.decided
 	var failed error      // taking drops back did, and is tried again
@@ -351,7 +351,7 @@ func (l *Loop) part() {
 			l.undropped.Store(true)
 			return
 		}
-		patience := l.partPatience(decided)
+		patience := l.finalPatience(decided)
 		if role == Claims || failed != nil {
 			patience = max(patience, won+claimMost)
 		}
@@ -365,18 +365,18 @@ func (l *Loop) part() {
 	}
 }
 
-// partPatience is how long a replica waits, as it ends, for others to end. decided says that it
+// finalPatience is how long a replica waits, as it ends, for others to end. decided says that it
 // led.
-func (l *Loop) partPatience(decided bool) time.Duration {
+func (l *Loop) finalPatience(decided bool) time.Duration {
 	switch closing := l.group.Closing(); {
 	case closing && decided:
 		return answerMost
 	case closing:
 		return leaseMost
 	case decided:
-		return partMost
+		return finalMost
 	}
-	return 2 * partMost
+	return 2 * finalMost
 }
 
 // awaitParting shows the clients that have not left yet the last plan of the group, which
@@ -410,7 +410,7 @@ func (l *Loop) takeBackDrops(epoch uint64) error {
 	if err != nil {
 		return err
 	}
-	p := last.Part(time.Now(), version)
+	p := last.FinalPlan(time.Now(), version)
 	kept := p.Save()
 	found := l.health.keeper.Save()
 	if err := l.group.Publish(p, plan.Origin{}, &found, true); err != nil {

@@ -262,7 +262,7 @@ func TestUndroppedUntilTheNextPlan(t *testing.T) {
 		l, stop := start(t, p, func(o *control.Options) { o.Group = g })
 		defer stop()
 		for version, parting := range []bool{true, false, true} {
-			g.tell(&plan.Opened{Plan: &plan.Plan{Version: uint64(version + 1), Parting: parting, Topology: p.topology, Made: time.Now()}})
+			g.tell(&plan.Opened{Plan: &plan.Plan{Version: uint64(version + 1), Final: parting, Topology: p.topology, Made: time.Now()}})
 			g.changed <- struct{}{}
 			pass(time.Millisecond)
 			if l.Undropped() != parting {

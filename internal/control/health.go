@@ -71,7 +71,7 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 		Clients: h.clients,
 	}
 	h.clients = nil
-	h.recorders.tell(func(r Recorder) { r.Observe(&event, t.Interval, t.Tick) })
+	h.recorders.each(func(r Recorder) { r.Observe(&event, t.Interval, t.Tick) })
 	r := h.keeper.Observe(event)
 	if r.Designate || t.Interval != h.designated {
 		h.opts.Checkers.Designate(r.Topology, h.keeper.Placement().Designations)
@@ -114,19 +114,19 @@ const (
 	// healthEvery is how long changes that checkers report wait for each other.
 	healthEvery = 50 * time.Millisecond
 	// showHealthEvery bounds how often between two ticks what metrics show is
-	// counted anew: all endpoints are.
+	// counted again: all endpoints are.
 	showHealthEvery = time.Second
 )
 
 // saveHealthEvery bounds how often what checkers found is written: all of it
 // is, and flapping endpoints must not keep a disk busy. What a killed process
-// loses by it the checkers tell anew.
+// loses by it the checkers tell again.
 const saveHealthEvery = 5 * time.Second
 
-// believe feeds what load reports prove back into health: a mass flip that
-// clients confirm by failing to land requests there is no fault of the
-// checkers, and one where their requests succeed is not believed.
-func (h *healthWatch) believe(p *plan.Plan) {
+// feedReports passes the evidence of load reports to health: if clients' requests fail
+// there, too, a mass failure is not the fault of the checkers; if they succeed, health
+// holds the mass failure.
+func (h *healthWatch) feedReports(p *plan.Plan) {
 	h.clients = &health.ClientReports{}
 	for _, s := range p.Services {
 		if len(s.Spec.HealthChecks) > 0 {
@@ -142,7 +142,7 @@ func (h *healthWatch) believe(p *plan.Plan) {
 
 // release believes a mass flip of a service, in some localities or in all.
 func (h *healthWatch) release(service string, localities ...isobar.Locality) bool {
-	h.recorders.tell(func(r Recorder) { r.Release(service, localities) })
+	h.recorders.each(func(r Recorder) { r.Release(service, localities) })
 	return h.keeper.VerdictTable().Release(service, localities...)
 }
 

@@ -32,19 +32,19 @@ type Loop struct {
 	healthView atomic.Pointer[healthView] // for metrics
 
 	// Owned by the goroutine of Run.
-	decider    *decider
-	recorders  recorders
-	health     healthWatch
-	state      *persistence
-	group      membership
-	set        *view.Set
-	last       *plan.Plan // the last that was decided, drops and all
-	lastRebase time.Time
-	bad        map[string]time.Time // violations logged, to bound the log
-	decided    bool                 // in a group: this replica led last
-	gathering  time.Time            // in a group: since when this replica leads with a provisional plan
-	withDrops  *plan.Saved          // in a group: the plan in force as it was before drops were taken back; nil = none were
-	told       *health.SavedKeeper  // of a follower: what the leader knows of health, if the keeper does not know it yet
+	decider      *decider
+	recorders    recorders
+	health       healthWatch
+	state        *persistence
+	group        membership
+	set          *view.Set
+	last         *plan.Plan // the last that was decided, drops and all
+	lastRebase   time.Time
+	bad          map[string]time.Time // violations logged, to bound the log
+	decided      bool                 // in a group: this replica led last
+	gathering    time.Time            // in a group: since when this replica leads with a provisional plan
+	withDrops    *plan.Saved          // in a group: the plan in force as it was before drops were taken back; nil = none were
+	leaderHealth *health.SavedKeeper  // of a follower: the leader's state of health, if the keeper does not have it yet
 }
 
 // New makes a loop.
@@ -243,7 +243,7 @@ func (l *Loop) leave() {
 
 // stop saves the last plan, drops and all, and what checkers found.
 func (l *Loop) stop() {
-	l.recorders.tell(Recorder.Stopped)
+	l.recorders.each(Recorder.Stopped)
 	saved, found := l.state.toSave(l.last), l.health.keeper.Save()
 	l.state.saver.save(job{plan: &saved, health: &found, pages: l.state.pages})
 	l.state.saver.close()

@@ -89,14 +89,14 @@ var (
 	perBound    = []string{"service", "locality", "bound"}
 	perLimit    = []string{"service", "locality", "metric", "dry_run"}
 
-	descVersion   = desc("isobar_plan_version", "Version of the plan in force.", nil)
-	descMade      = desc("isobar_plan_timestamp_seconds", "Time of the plan in force, in seconds since 1970.", nil)
-	descGap       = desc("isobar_plan_gap_ratio", "Distance of the solution from its lower bound, as a fraction of its cost.", perService)
-	descServedGap = desc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", perService)
-	descExcess    = desc("isobar_plan_excess_seconds", "Upper bound on the difference in mean latency between the solution and the optimum.", perService)
-	descDemand    = desc("isobar_demand_requests_per_second", "Demand of the plan in force.", perService)
-	descSwing     = desc("isobar_demand_variability_ratio", "Variability of demand that is too fast to follow, of the source where it is largest.", perService)
-	descCoverage  = desc("isobar_coverage_ratio",
+	descVersion     = desc("isobar_plan_version", "Version of the plan in force.", nil)
+	descMade        = desc("isobar_plan_timestamp_seconds", "Time of the plan in force, in seconds since 1970.", nil)
+	descGap         = desc("isobar_plan_gap_ratio", "Distance of the solution from its lower bound, as a fraction of its cost.", perService)
+	descServedGap   = desc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", perService)
+	descExcess      = desc("isobar_plan_excess_seconds", "Upper bound on the difference in mean latency between the solution and the optimum.", perService)
+	descDemand      = desc("isobar_demand_requests_per_second", "Demand of the plan in force.", perService)
+	descVariability = desc("isobar_demand_variability_ratio", "Variability of demand that is too fast to follow, of the source where it is largest.", perService)
+	descCoverage    = desc("isobar_coverage_ratio",
 		"Share of the demand that clients report; clients that do not report count as the mean of their locality.", perService)
 	descSilentClients = desc("isobar_silent_clients", "Streams of clients that subscribe to a service and report no load.", perService)
 	descStale         = desc("isobar_stale_demand_ratio", "Fraction of the demand taken from earlier reports because newer ones are missing.", perService)
@@ -114,15 +114,15 @@ var (
 	descUnsaved   = desc("isobar_state_unsaved", "1 while Isobar can't write to the state directory; it continues from memory.", nil)
 	descDeviation = desc("isobar_source_deviation_ratio",
 		"Largest difference between a planned share and what landed, of sources whose clients do not follow.", []string{"service", "source", "cause"})
-	descScore       = desc("isobar_score_ratio", "Agreement of predictions with observations: the lowest part that counts.", perService)
-	descScorePart   = desc("isobar_score_part_ratio", "Parts of the score: adherence, utilization, demand.", []string{"service", "part"})
-	descMode        = desc("isobar_service_mode", "1 for the mode in force; with mode auto the present one.", []string{"service", "mode"})
-	descPromotions  = desc("isobar_mode_promotions_total", "Steps forward of services in mode auto.", perService)
-	descRollbacks   = desc("isobar_mode_rollbacks_total", "Steps back of services in mode auto.", perService)
-	descSwings      = desc("isobar_share_oscillations_total", "Limit cycles found: shares that oscillated under steady demand and health.", perService)
-	descDamping     = desc("isobar_damping_ratio", "Fraction of each step that shares move per tick because they oscillated; 1 = all of it.", perService)
-	descUnreachable = desc("isobar_locality_unreachable", "1 if no source reaches the locality.", perLocality)
-	descDrained     = desc("isobar_locality_drained", "1 if the locality has too few healthy endpoints and gets no traffic.", perLocality)
+	descScore        = desc("isobar_score_ratio", "Agreement of predictions with observations: the lowest part that counts.", perService)
+	descScorePart    = desc("isobar_score_part_ratio", "Parts of the score: adherence, utilization, demand.", []string{"service", "part"})
+	descMode         = desc("isobar_service_mode", "1 for the mode in force; with mode auto the present one.", []string{"service", "mode"})
+	descPromotions   = desc("isobar_mode_promotions_total", "Steps forward of services in mode auto.", perService)
+	descRollbacks    = desc("isobar_mode_rollbacks_total", "Steps back of services in mode auto.", perService)
+	descOscillations = desc("isobar_share_oscillations_total", "Limit cycles found: shares that oscillated under steady demand and health.", perService)
+	descDamping      = desc("isobar_damping_ratio", "Fraction of each step that shares move per tick because they oscillated; 1 = all of it.", perService)
+	descUnreachable  = desc("isobar_locality_unreachable", "1 if no source reaches the locality.", perLocality)
+	descDrained      = desc("isobar_locality_drained", "1 if the locality has too few healthy endpoints and gets no traffic.", perLocality)
 )
 
 func desc(name, help string, labels []string) *prometheus.Desc {
@@ -136,10 +136,10 @@ func counter(name, help string) prometheus.Counter {
 // Describe implements prometheus.Collector.
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand, descSwing,
+		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand, descVariability,
 		descCoverage, descSilentClients, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descObserved,
 		descUnreachable, descDrained,
-		descScore, descScorePart, descMode, descPromotions, descRollbacks, descSwings, descDamping,
+		descScore, descScorePart, descMode, descPromotions, descRollbacks, descOscillations, descDamping,
 		descLimit, descCounts,
 	} {
 		ch <- d
@@ -174,7 +174,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 			demand += s.Result.Sources[i].Demand
 		}
 		gauge(descDemand, demand, name)
-		gauge(descSwing, s.Swing(), name)
+		gauge(descVariability, s.Variability(), name)
 		collectCoverage(gauge, s, c.silent(name))
 		if s.Load != nil {
 			gauge(descStale, s.Load.Stale, name)
@@ -199,7 +199,7 @@ func collectCoverage(gauge func(*prometheus.Desc, float64, ...string), s *plan.S
 	for _, x := range silent {
 		clients += x.Clients
 	}
-	gauge(descCoverage, s.ToldCoverage(silent), s.Spec.Name)
+	gauge(descCoverage, s.CoverageBesides(silent), s.Spec.Name)
 	gauge(descSilentClients, float64(clients), s.Spec.Name)
 }
 
@@ -213,7 +213,7 @@ func collectSites(gauge func(*prometheus.Desc, float64, ...string), p *plan.Plan
 		if l := s.Site(i).Learned(p.Made); l != nil && l.Capacity > 0 {
 			gauge(descLearned, l.Capacity, name, loc)
 		}
-		if c := s.Site(i).ToldCapacity(); c.Known {
+		if c := s.Site(i).ObservedCapacity(); c.Known {
 			gauge(descObserved, c.Low, name, loc, "low")
 			gauge(descObserved, c.High, name, loc, "high")
 		}

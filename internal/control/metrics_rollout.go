@@ -7,7 +7,7 @@ import (
 )
 
 // collectRollout shows what is served of a service and how far that is to be
-// trusted: its mode, its score and whether its shares swing.
+// trusted: its mode, its score and whether its shares oscillate.
 func collectRollout(ch chan<- prometheus.Metric, s *plan.Service) {
 	name := s.Spec.Name
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
@@ -15,7 +15,7 @@ func collectRollout(ch chan<- prometheus.Metric, s *plan.Service) {
 	}
 	gauge(descMode, 1, name, s.Mode().String())
 	if s.Damping != nil {
-		ch <- prometheus.MustNewConstMetric(descSwings, prometheus.CounterValue, float64(s.Damping.Found), name)
+		ch <- prometheus.MustNewConstMetric(descOscillations, prometheus.CounterValue, float64(s.Damping.Found), name)
 		gauge(descDamping, s.Damping.Gain(), name)
 	}
 	if s.Rollout != nil {

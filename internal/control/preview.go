@@ -119,7 +119,7 @@ func difference(p *plan.Preview, err error) (plan.Difference, error) {
 	return p.Difference(), nil
 }
 
-// play plays a preview, for so many ticks at the most; 0 = until it has settled.
+// play plays a preview, for so many ticks at most; 0 = until it has settled.
 func play(ctx context.Context, ticks int, begin func() (*plan.Preview, error)) (p *plan.Preview, err error) {
 	defer func() {
 		if r := recover(); r != nil { // an internal error must not end a server that publishes nothing of this

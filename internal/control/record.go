@@ -76,8 +76,8 @@ func (s *recorders) add(r Recorder, begin func() error) (err error) {
 	return err
 }
 
-// tell tells all recorders. Where there are none, it costs nothing.
-func (s *recorders) tell(of func(Recorder)) {
+// each calls a function for each recorder. Without recorders it costs nothing.
+func (s *recorders) each(of func(Recorder)) {
 	if len(s.all) == 0 {
 		return
 	}
@@ -97,18 +97,18 @@ type decider struct {
 
 // Tick implements what its name says of [plan.Decider].
 func (d *decider) Tick(t *plan.Turn) (*plan.Plan, error) {
-	d.recorders.tell(func(r Recorder) { r.Tick(t, d.operators) })
+	d.recorders.each(func(r Recorder) { r.Tick(t, d.operators) })
 	return d.Decider.Tick(t)
 }
 
 // Rebase implements what its name says of [plan.Decider].
 func (d *decider) Rebase(t *plan.Turn) (*plan.Plan, error) {
-	d.recorders.tell(func(r Recorder) { r.Rebase(t, d.operators) })
+	d.recorders.each(func(r Recorder) { r.Rebase(t, d.operators) })
 	return d.Decider.Rebase(t)
 }
 
 // Rollback implements what its name says of [plan.Decider].
 func (d *decider) Rollback(t *plan.Turn, h *plan.History, version uint64, service string) (*plan.Plan, error) {
-	d.recorders.tell(func(r Recorder) { r.Rollback(t, d.operators, h, version, service) })
+	d.recorders.each(func(r Recorder) { r.Rollback(t, d.operators, h, version, service) })
 	return d.Decider.Rollback(t, h, version, service)
 }

@@ -58,7 +58,7 @@ func newSaver(state State, log *slog.Logger, m *metrics) *saver {
 				done <- err
 			}
 			if j.health != nil {
-				_ = s.told("what checkers found", s.state.SaveHealth(*j.health))
+				_ = s.report("what checkers found", s.state.SaveHealth(*j.health))
 			}
 		}
 	}()
@@ -72,7 +72,7 @@ func (s *saver) writePages(pages []plan.Page) (left []plan.Page, err error) {
 			left, err = append(left, page), failed
 		}
 	}
-	return left, s.told("the history", err)
+	return left, s.report("the history", err)
 }
 
 // save hands a job over; called by the loop only.
@@ -117,10 +117,10 @@ func (s *saver) write(saved plan.Saved) error {
 		s.durable.Store(s.written)
 		s.written = saved.Reserved
 	}
-	return s.told("the plan", err)
+	return s.report("the plan", err)
 }
 
-func (s *saver) told(what string, err error) error {
+func (s *saver) report(what string, err error) error {
 	news := s.note(what, err)
 	if err != nil {
 		s.metrics.saveErrors.Inc()

@@ -322,7 +322,7 @@ func (w *world) State() (*isobar.Topology, health.Table) {
 	return topology, w.marked
 }
 
-// configure adds a service, or puts it in the place of the one with its name.
+// configure adds a service, or replaces the one with its name.
 func (w *world) configure(svc isobar.Service) {
 	services := append(w.without(svc.Name), svc)
 	slices.SortFunc(services, func(a, b isobar.Service) int { return strings.Compare(a.Name, b.Name) })

@@ -71,7 +71,7 @@ func (s *status) Unsaved() []string {
 
 // ClockWentBack is by how much the clock of the machine went back, and what it had
 // shown before; 0 once it has caught up, or after an hour.
-func (s *status) ClockWentBack() (time.Duration, time.Time) { return s.clock.told(time.Now()) }
+func (s *status) ClockWentBack() (time.Duration, time.Time) { return s.clock.setBack(time.Now()) }
 
 // Left is closed when the loop has published its last plan.
 func (s *status) Left() <-chan struct{} { return s.left }

@@ -27,7 +27,7 @@ func (l *Loop) tick() {
 		l.gather(started)
 	} else {
 		_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started), false)
-		l.health.believe(l.Current())
+		l.health.feedReports(l.Current())
 	}
 	took := time.Since(started)
 	l.metrics.ticked(took)
@@ -42,7 +42,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { l.recorders.tell(func(r Recorder) { r.Decided(before, p, err) }) }()
+	defer func() { l.recorders.each(func(r Recorder) { r.Decided(before, p, err) }) }()
 	defer func() {
 		if r := recover(); r != nil {
 			l.metrics.panics.Inc()

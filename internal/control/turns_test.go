@@ -17,7 +17,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
-// serve puts services in the place of all that there are.
+// serve replaces all services.
 func (p *parts) serve(services ...isobar.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

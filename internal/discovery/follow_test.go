@@ -185,7 +185,7 @@ func TestFileWrittenInParts(t *testing.T) {
 	}
 }
 
-// A file that is removed and made anew is away for a moment; what is in force says nothing of it.
+// A file that is removed and made again is away for a moment; what is in force says nothing of it.
 func TestReplacedFileIsNotMissing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := start(t, WatchOptions{})

@@ -16,15 +16,15 @@ type Leading struct {
 	// Adds says that this replica's configuration is the one of the group: its settings
 	// and its new services count. Otherwise its providers may add endpoints, and no more.
 	Adds bool
-	// Trust tells how far to trust what the provider of an owner lists of a service, or
-	// that it does not list the service.
-	Trust func(owner, service string) Trust
+	// Complete returns how complete the list of an owner's provider is for a service.
+	Complete func(owner, service string) Complete
 }
 
-// Trust says which absences count. What is not trusted may add endpoints and removes none.
-type Trust struct {
-	Endpoints bool // an endpoint that is not listed is gone
-	Services  bool // a service that is not listed is gone
+// Complete says which absences in a provider's list count. An incomplete list may add
+// endpoints and removes none.
+type Complete struct {
+	Endpoints bool // an endpoint that is not listed was removed
+	Services  bool // a service that is not listed was removed
 }
 
 // SetProviders takes what the providers of this replica list. It is in force as far as
@@ -102,7 +102,7 @@ func (c contents) led(l *Leading) contents {
 	for name, have := range c.listed {
 		own, lists := c.own[name]
 		lists = lists && own.Owner == have.Owner
-		trust := l.Trust(have.Owner, name)
+		trust := l.Complete(have.Owner, name)
 		switch {
 		case lists:
 			listed[name] = joinedObject(&have, &own, l.Adds, trust.Endpoints)

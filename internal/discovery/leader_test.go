@@ -84,8 +84,8 @@ func inForce(r *discovery.Registry) string {
 }
 
 func trusting(adds, endpoints, services bool) *discovery.Leading {
-	return &discovery.Leading{Adds: adds, Trust: func(string, string) discovery.Trust {
-		return discovery.Trust{Endpoints: endpoints, Services: services}
+	return &discovery.Leading{Adds: adds, Complete: func(string, string) discovery.Complete {
+		return discovery.Complete{Endpoints: endpoints, Services: services}
 	}}
 }
 
@@ -167,9 +167,9 @@ func TestProvidersOfAGroupLoseNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var trust discovery.Trust
+			var trust discovery.Complete
 			if leading != nil {
-				trust = leading.Trust("", "")
+				trust = leading.Complete("", "")
 				trust.Services = trust.Services && leading.Adds
 			}
 			for i := range before {

@@ -60,12 +60,12 @@ const (
 // Registry knows who owns which service. All methods may be called at once
 // from any goroutine.
 type Registry struct {
-	opts    Options
-	log     *slog.Logger
-	metrics metrics
-	changed chan struct{}
-	state   atomic.Pointer[state] // in force: what planners see
-	settled atomic.Pointer[state] // what readers of the API see: the same, without a change that is being synced
+	opts      Options
+	log       *slog.Logger
+	metrics   metrics
+	changed   chan struct{}
+	state     atomic.Pointer[state] // in force: what planners see
+	published atomic.Pointer[state] // what readers of the API see: the same, without a change that is being synced
 
 	mu            sync.Mutex // held while a change is made and saved
 	now           contents
@@ -101,7 +101,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 		return nil, err
 	}
 	if unsaved != nil {
-		// What was read is good all the same; writes are refused until it works.
+		// What was read is good nevertheless; writes are refused until it works.
 		r.log.Error("could not save the services; serving them from memory", "error", unsaved)
 	}
 	r.metrics = newMetrics(o.Registerer)
@@ -135,7 +135,7 @@ func (r *Registry) Changed() <-chan struct{} { return r.changed }
 
 // List returns all objects in force, sorted by name.
 func (r *Registry) List() []isobar.Object {
-	objects := r.settled.Load().objects
+	objects := r.published.Load().objects
 	out := make([]isobar.Object, len(objects))
 	for i := range objects {
 		out[i] = cloneObject(objects[i])
@@ -145,7 +145,7 @@ func (r *Registry) List() []isobar.Object {
 
 // Get returns the object in force under a name, or isobar.ErrNotFound.
 func (r *Registry) Get(name string) (isobar.Object, error) {
-	objects := r.settled.Load().objects
+	objects := r.published.Load().objects
 	i, found := slices.BinarySearchFunc(objects, name, func(o isobar.Object, name string) int {
 		return strings.Compare(o.Service.Name, name)
 	})
@@ -266,7 +266,7 @@ func (r *Registry) saveInForce(next contents) error {
 	err := r.saveNotify(context.Background(), next, written)
 	switch {
 	case err == nil && early:
-		r.settle()
+		r.showInForce()
 	case err == nil:
 		r.publish(next)
 	case early:
@@ -307,11 +307,11 @@ func (r *Registry) checked(next contents) (_ contents, changed bool, err error) 
 // shared yet.
 func (r *Registry) publish(c contents) {
 	r.putInForce(c)
-	r.settle()
+	r.showInForce()
 }
 
-// settle shows readers of the API what is in force.
-func (r *Registry) settle() { r.settled.Store(r.state.Load()) }
+// showInForce shows readers of the API what is in force.
+func (r *Registry) showInForce() { r.published.Store(r.state.Load()) }
 
 // putInForce makes c what planners see.
 func (r *Registry) putInForce(c contents) {
@@ -378,7 +378,7 @@ func (r *Registry) load(ctx context.Context) (contents, error) {
 // Overrides lists the health that operators set, sorted by service and
 // address, with the locality in which each endpoint stands now.
 func (r *Registry) Overrides() []isobar.HealthOverride {
-	s := r.settled.Load()
+	s := r.published.Load()
 	set := s.health.Overrides()
 	out := make([]isobar.HealthOverride, 0, len(set))
 	where := map[string]isobar.Locality{} // of the endpoints of one service

@@ -20,22 +20,22 @@ type WatchOptions struct {
 	// handed on.
 	Current  []byte
 	Poll     time.Duration // how often the file is read without notice; default 30 s
-	Settle   time.Duration // how long a new content must stay the same before it counts; default 1.5 s
+	Stable   time.Duration // how long a new content must stay the same before it counts; default 1.5 s
 	MaxBytes int64         // a longer file is refused; default 32 MiB
 
 	// Refused is told why what the file holds is not in force, and nil when it is
 	// again; nil = nobody asks.
 	Refused func(why error)
 
-	Bell *filewatch.Trigger // asks for a reading without notice; nil = nobody does
+	Trigger *filewatch.Trigger // asks for a reading without notice; nil = nobody does
 
 	Logger     *slog.Logger          // nil = slog.Default()
 	Registerer prometheus.Registerer // nil = no metrics
 }
 
 const (
-	// defaultSettle covers what writes a file in parts; a part of it may look whole.
-	defaultSettle = 1500 * time.Millisecond
+	// defaultStable covers what writes a file in parts; a part of it may look whole.
+	defaultStable = 1500 * time.Millisecond
 	// maxChanging is how long a file that keeps changing is waited for before it is
 	// told.
 	maxChanging = 30 * time.Second
@@ -45,8 +45,8 @@ const (
 var errChanging = errors.New("the file keeps changing")
 
 func (o WatchOptions) withDefaults() WatchOptions {
-	if o.Settle <= 0 {
-		o.Settle = defaultSettle
+	if o.Stable <= 0 {
+		o.Stable = defaultStable
 	}
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 32 << 20
@@ -91,7 +91,7 @@ func newFollower(path string, o WatchOptions, onChange func([]byte) error) *foll
 }
 
 func (f *follower) timing() filewatch.Options {
-	return filewatch.Options{Poll: f.opts.Poll, Trigger: f.opts.Bell, Logger: f.opts.Logger}
+	return filewatch.Options{Poll: f.opts.Poll, Trigger: f.opts.Trigger, Logger: f.opts.Logger}
 }
 
 // check reads the file and hands it on if it is new and at rest. It returns when to
@@ -110,10 +110,10 @@ func (f *follower) check() (again time.Duration) {
 		f.accepted()
 		return 0
 	}
-	wait, changing := f.settling.Rest(f.state(sum), time.Now(), f.opts.Settle)
+	wait, changing := f.settling.Rest(f.state(sum), time.Now(), f.opts.Stable)
 	switch {
 	case wait > 0 && changing >= maxChanging:
-		f.refuse(fmt.Errorf("%s: %w: Isobar reads it once it has not changed for %v", f.path, errChanging, f.opts.Settle))
+		f.refuse(fmt.Errorf("%s: %w: Isobar reads it once it has not changed for %v", f.path, errChanging, f.opts.Stable))
 		return wait
 	case wait > 0:
 		return wait

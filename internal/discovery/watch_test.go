@@ -22,7 +22,7 @@ const deadline = time.Minute
 // watching runs WatchFile on real files; contents come out of the channel.
 func watching(t *testing.T, path string, o discovery.WatchOptions) <-chan string {
 	t.Helper()
-	o.Poll, o.Settle = time.Hour, 10*time.Millisecond
+	o.Poll, o.Stable = time.Hour, 10*time.Millisecond
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

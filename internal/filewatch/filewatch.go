@@ -78,7 +78,7 @@ func Watch(ctx context.Context, paths []string, o Options, check func() (again t
 type Notices struct {
 	Events <-chan fsnotify.Event
 	Errors <-chan error
-	// Renew asks for notices (again): a directory that was deleted and made anew
+	// Renew asks for notices (again): a directory that was deleted and made again
 	// sends none before. Nil asks for nothing.
 	Renew func()
 }

@@ -205,7 +205,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadComesBack: a pipe in the place of a file blocks nobody for longer than
+// TestReadComesBack: a pipe instead of a file blocks nobody for longer than
 // it may, and one that ends is read.
 func TestReadComesBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")

@@ -32,5 +32,5 @@ func (s *Settling) Rest(sum [sha256.Size]byte, now time.Time, settle time.Durati
 	return wait, changing
 }
 
-// Done takes note that the file is as it is in force: what comes next begins anew.
+// Done takes note that the file is as it is in force: what comes next restarts.
 func (s *Settling) Done() { *s = Settling{} }

@@ -100,8 +100,8 @@ type Agent struct {
 
 	mu       sync.Mutex
 	assigned map[string]*applied
-	ledger   map[string]*serviceLedger
-	advanced time.Time // until when the ledger is counted; zero before Run
+	counts   map[string]*serviceCounts
+	advanced time.Time // until when the requests are counted; zero before Run
 	nacks    int
 	changed  chan struct{} // closed and replaced with every applied assignment
 }
@@ -142,11 +142,11 @@ func NewAgent(opts AgentOptions) (*Agent, error) {
 		opts:     opts,
 		services: services,
 		assigned: make(map[string]*applied, len(services)),
-		ledger:   make(map[string]*serviceLedger, len(services)),
+		counts:   make(map[string]*serviceCounts, len(services)),
 		changed:  make(chan struct{}),
 	}
 	for _, s := range services {
-		a.ledger[s] = newServiceLedger()
+		a.counts[s] = newServiceCounts()
 	}
 	return a, nil
 }
@@ -217,7 +217,7 @@ func (a *Agent) Totals(service string) Totals {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.advance(time.Now())
-	l := a.ledger[service]
+	l := a.counts[service]
 	if l == nil {
 		return Totals{}
 	}

@@ -100,7 +100,7 @@ func (a *Agent) apply(resp *discoveryv3.DiscoveryResponse) error {
 			refused = fmt.Errorf("assignment %q: %w", cla.GetClusterName(), err)
 			continue
 		}
-		if a.ledger[cla.GetClusterName()] == nil {
+		if a.counts[cla.GetClusterName()] == nil {
 			continue // not subscribed: clients ignore it
 		}
 		if old := a.assigned[cla.GetClusterName()]; old != nil && a.opts.Kind == KindEnvoy && onlyDropsDiffer(old.cla, cla) {

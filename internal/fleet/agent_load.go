@@ -19,26 +19,26 @@ type Totals struct {
 	Sites      map[isobar.Locality]float64
 }
 
-// serviceLedger counts the load of one service, in fractions of requests. What is counted
+// serviceCounts counts the load of one service, in fractions of requests. What is counted
 // but not yet reported keeps its fraction, so that nothing gets lost by
 // rounding.
-type serviceLedger struct {
+type serviceCounts struct {
 	totals  Totals
 	landed  map[isobar.Locality]float64
-	sites   map[isobar.Locality]*siteLedger // since the last report
+	sites   map[isobar.Locality]*siteCounts // since the last report
 	dropped map[string]float64              // since the last report, by category
 }
 
-type siteLedger struct {
+type siteCounts struct {
 	issued, errors float64
 	refused        float64 // errors that were never issued
 	rate           float64 // of the newest step, requests/s
 }
 
-func newServiceLedger() *serviceLedger {
-	return &serviceLedger{
+func newServiceCounts() *serviceCounts {
+	return &serviceCounts{
 		landed:  make(map[isobar.Locality]float64),
-		sites:   make(map[isobar.Locality]*siteLedger),
+		sites:   make(map[isobar.Locality]*siteCounts),
 		dropped: make(map[string]float64),
 	}
 }
@@ -60,7 +60,7 @@ func (a *Agent) advance(now time.Time) {
 
 // flow counts one step of one service at a rate in requests/s.
 func (a *Agent) flow(service string, rate float64, step time.Duration) {
-	l, seconds := a.ledger[service], step.Seconds()
+	l, seconds := a.counts[service], step.Seconds()
 	for _, site := range l.sites {
 		site.rate = 0
 	}
@@ -86,10 +86,10 @@ func (a *Agent) flow(service string, rate float64, step time.Duration) {
 	}
 }
 
-func (a *Agent) land(service string, l *serviceLedger, loc isobar.Locality, rate, seconds float64) {
+func (a *Agent) land(service string, l *serviceCounts, loc isobar.Locality, rate, seconds float64) {
 	site := l.sites[loc]
 	if site == nil {
-		site = new(siteLedger)
+		site = new(siteCounts)
 		l.sites[loc] = site
 	}
 	n := rate * seconds
@@ -127,7 +127,7 @@ func (a *Agent) stats(measured time.Duration, byEndpoint bool) []*endpointv3.Clu
 }
 
 func (a *Agent) serviceStats(service string, byEndpoint bool) *endpointv3.ClusterStats {
-	l := a.ledger[service]
+	l := a.counts[service]
 	cs := &endpointv3.ClusterStats{ClusterName: service}
 	for _, loc := range slices.SortedFunc(maps.Keys(l.sites), isobar.Locality.Compare) {
 		if ls := a.siteStats(service, loc, l.sites[loc], byEndpoint); ls != nil {
@@ -148,7 +148,7 @@ func (a *Agent) serviceStats(service string, byEndpoint bool) *endpointv3.Cluste
 	return cs
 }
 
-func (a *Agent) siteStats(service string, loc isobar.Locality, site *siteLedger, byEndpoint bool) *endpointv3.UpstreamLocalityStats {
+func (a *Agent) siteStats(service string, loc isobar.Locality, site *siteCounts, byEndpoint bool) *endpointv3.UpstreamLocalityStats {
 	issued := uint64(site.issued + wholeSlack)
 	errors := min(uint64(site.errors+wholeSlack), issued)
 	latency := defaultLatencyMS

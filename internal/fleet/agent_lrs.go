@@ -98,7 +98,7 @@ func (a *Agent) produce(
 // dropUnreported starts the counters at zero: load before the first response
 // is nobody's business. The caller holds the lock.
 func (a *Agent) dropUnreported() {
-	for _, l := range a.ledger {
+	for _, l := range a.counts {
 		clear(l.sites)
 		clear(l.dropped)
 	}

@@ -23,11 +23,11 @@ type EnvoyBuild uint8
 const (
 	// EnvoyNow has the habits of present builds.
 	EnvoyNow EnvoyBuild = iota
-	// EnvoyEarly2021 falls silent when a new stream begins with the specifier
+	// EnvoyEarly2021 stops reporting when a new stream begins with the specifier
 	// that the last one ended with.
 	EnvoyEarly2021
 	// Envoy2019 crashes on a specifier without interval as well, makes all
-	// clusters anew with every specifier, and reports in the flat form only.
+	// clusters again with every specifier, and reports in the flat form only.
 	Envoy2019
 	// Envoy2018 also opens its stream with a bare request.
 	Envoy2018
@@ -95,7 +95,7 @@ func crash(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrEnvoyCrashed, fmt.Sprintf(format, args...))
 }
 
-// Envoy's waits before it opens a stream anew; each is drawn from up to it.
+// Envoy's waits before it opens a stream again; each is drawn from up to it.
 const (
 	backoffBase = time.Second
 	backoffMax  = 30 * time.Second
@@ -259,7 +259,7 @@ func (e *EnvoyChecker) work(
 				continue
 			}
 			if broken := stream.Send(report); broken != nil {
-				return nil //nolint:nilerr // a stream that breaks is opened anew
+				return nil //nolint:nilerr // a stream that breaks is opened again
 			}
 		}
 	}

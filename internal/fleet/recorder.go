@@ -50,7 +50,7 @@ func NewRecorder(began time.Time, slot time.Duration, zones []Zone) *Recorder {
 	return r
 }
 
-// restart forgets everything and begins anew at a time, for so many slots.
+// restart discards everything and records from a time on, for a number of slots.
 func (r *Recorder) restart(began time.Time, slots int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

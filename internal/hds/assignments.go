@@ -229,7 +229,7 @@ type sentWork struct {
 }
 
 // drain is a cluster that goes in two steps: at first only its endpoints are
-// taken away, so that the checker ends its probes, then the cluster. Envoy may
+// removed, so that the checker ends its probes, then the cluster. Envoy may
 // crash when a cluster goes whose probes are running.
 type drain struct {
 	cluster *healthv3.ClusterHealthCheck // without endpoints
@@ -281,11 +281,11 @@ func withoutEndpoints(c *healthv3.ClusterHealthCheck) *healthv3.ClusterHealthChe
 type basis struct {
 	can      health.Protocols
 	interval time.Duration
-	parts    map[string]part // by service
+	parts    map[string]share // by service
 }
 
-// part is what a checker is told of one service.
-type part struct {
+// share is what a checker is told of one service.
+type share struct {
 	site *site
 	keys []health.Key
 	sum  [sha256.Size]byte // of the cluster, encoded; zero where there is none to be told of
@@ -314,11 +314,11 @@ func differing(is, was sums) (out []string) {
 }
 
 func newBasis(o *assignments, id string, can health.Protocols, interval time.Duration, sums sums) *basis {
-	b := &basis{can: can, interval: interval, parts: map[string]part{}}
+	b := &basis{can: can, interval: interval, parts: map[string]share{}}
 	for keys := range o.services(id) {
 		name := keys[0].Service
 		if s := o.site(name); s != nil {
-			b.parts[name] = part{site: s, keys: keys, sum: sums[name]}
+			b.parts[name] = share{site: s, keys: keys, sum: sums[name]}
 		}
 	}
 	return b
@@ -340,7 +340,7 @@ func (b *basis) holds(o *assignments, id string, can health.Protocols, interval 
 		if !ok || ((p.site != s || !slices.Equal(p.keys, keys)) && s.sum(keys, can) != p.sum) {
 			return false
 		}
-		b.parts[name] = part{site: s, keys: keys, sum: p.sum} // lets go of older assignments
+		b.parts[name] = share{site: s, keys: keys, sum: p.sum} // lets go of older assignments
 		n++
 	}
 	return n == len(b.parts)

@@ -23,7 +23,7 @@ const silentIntervals = 3
 // written before it is shared.
 type checker struct {
 	hello   convert.CheckerHello // mu guards all of it but the node
-	form    rpc.Form
+	api     rpc.APIVersion
 	id      string
 	perturb time.Duration // added to the interval, see perturbations
 	peer    string        // address
@@ -53,9 +53,9 @@ type checker struct {
 	waiting  bool          // there is something to tell it then
 }
 
-func newChecker(hello convert.CheckerHello, form rpc.Form, peer string, now time.Time) *checker {
+func newChecker(hello convert.CheckerHello, api rpc.APIVersion, peer string, now time.Time) *checker {
 	return &checker{
-		hello: hello, form: form, peer: peer, since: now, lastSeen: now,
+		hello: hello, api: api, peer: peer, since: now, lastSeen: now,
 		wake: make(chan struct{}, 1), evicted: make(chan struct{}),
 	}
 }
@@ -124,14 +124,14 @@ func (c *checker) describe() Checker {
 			ID: c.id, NodeID: c.hello.Node.ID, Locality: c.hello.Node.Locality,
 			Protocols: c.hello.Protocols, MaxEndpoints: c.hello.MaxEndpoints, Since: c.since, LastSeen: c.lastSeen,
 		},
-		APIVersion: c.form.String(), UserAgent: c.hello.Node.UserAgent, Address: c.peer, Polling: c.polling, Designated: len(c.reported.slots),
+		APIVersion: c.api.String(), UserAgent: c.hello.Node.UserAgent, Address: c.peer, Polling: c.polling, Designated: len(c.reported.slots),
 		Interval: c.interval, LastReport: c.last, Reports: c.reports, Rejected: c.rejected, LastReason: c.reason,
 	}
 }
 
-// toldClusters gives the clusters that the checker may hold, as they are drained
-// should it come back: what it was told of them may have ended it.
-func (c *checker) toldClusters() map[string]*healthv3.ClusterHealthCheck {
+// sentClusters returns the clusters that the checker may hold. If it reconnects, they are
+// drained: their specifier may have ended it.
+func (c *checker) sentClusters() map[string]*healthv3.ClusterHealthCheck {
 	c.sent.mu.Lock()
 	defer c.sent.mu.Unlock()
 	out := make(map[string]*healthv3.ClusterHealthCheck, len(c.sent.clusters)+len(c.sent.draining))
@@ -173,7 +173,7 @@ func (s *Server) prepare(c *checker, o *assignments, now time.Time) (message, er
 	if err != nil {
 		return message{}, fmt.Errorf("encode the specifier: %w", err)
 	}
-	told, err := convert.SpecifierIn(c.form, spec)
+	told, err := convert.SpecifierIn(c.api, spec)
 	if err != nil {
 		return message{}, err
 	}
@@ -220,7 +220,7 @@ func (c *checker) can() health.Protocols {
 func (s *Server) renew(c *checker, r *healthv3.HealthCheckRequest, now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	hello, err := c.hello.Changed(r, c.form)
+	hello, err := c.hello.Changed(r, c.api)
 	hello = hello.Bounded(s.opts.EnvoyEndpoints)
 	if err != nil {
 		return err

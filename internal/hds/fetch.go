@@ -67,7 +67,7 @@ func (s *Server) Handler() http.Handler {
 			rpc.HTTPRefusal(w, err)
 			return
 		}
-		out, err := convert.SpecifierJSON(got.checker.form, got.specifier)
+		out, err := convert.SpecifierJSON(got.checker.api, got.specifier)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -84,7 +84,7 @@ type malformedError struct{ error }
 // fetchOne serves checkers that poll over gRPC. A request enters the checker, or
 // keeps it; for a report see [CheckerHeader]. The answer to both is what the
 // checker shall probe now.
-func (s *Server) fetchOne(ctx context.Context, in *healthv3.HealthCheckRequestOrEndpointHealthResponse, form rpc.Form) (proto.Message, error) {
+func (s *Server) fetchOne(ctx context.Context, in *healthv3.HealthCheckRequestOrEndpointHealthResponse, form rpc.APIVersion) (proto.Message, error) {
 	id := ""
 	if v := metadata.ValueFromIncomingContext(ctx, CheckerHeader); len(v) > 0 {
 		id = v[0]
@@ -104,7 +104,7 @@ type fetched struct {
 
 // fetch serves one message of a checker that polls; the errors are statuses. A
 // request says what form its checker speaks, a report is of that form.
-func (s *Server) fetch(ctx context.Context, m convert.HealthMessage, form rpc.Form, id, address string, now time.Time) (fetched, error) {
+func (s *Server) fetch(ctx context.Context, m convert.HealthMessage, form rpc.APIVersion, id, address string, now time.Time) (fetched, error) {
 	select {
 	case <-s.stopped:
 		return fetched{}, s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
@@ -138,7 +138,7 @@ func (s *Server) fetch(ctx context.Context, m convert.HealthMessage, form rpc.Fo
 		s.metrics.leftOut.WithLabelValues(leftSpecifier).Inc()
 		return fetched{}, status.Error(codes.Internal, err.Error())
 	}
-	s.metrics.told.WithLabelValues(toldFetched).Inc()
+	s.metrics.assignments.WithLabelValues(sentFetched).Inc()
 	return fetched{c, out.specifier}, nil
 }
 
@@ -174,7 +174,7 @@ func (s *Server) excessive(c *checker, peer string, interval time.Duration, now 
 }
 
 // poll enters a checker that polls, or finds it.
-func (s *Server) poll(ctx context.Context, m convert.HealthMessage, form rpc.Form, address string, now time.Time) (*checker, error) {
+func (s *Server) poll(ctx context.Context, m convert.HealthMessage, form rpc.APIVersion, address string, now time.Time) (*checker, error) {
 	hello, err := convert.CheckerFrom(m.Request, form)
 	hello = hello.Bounded(s.opts.EnvoyEndpoints)
 	if err != nil {
@@ -261,13 +261,13 @@ func (s *Server) origin(ctx context.Context, address string) string {
 
 // polling finds the live checker that polls under a node id and locality, in a
 // form: one that comes back speaking another is a new one.
-func (n *names) polling(hello *convert.CheckerHello, form rpc.Form) *checker {
+func (n *names) polling(hello *convert.CheckerHello, form rpc.APIVersion) *checker {
 	f := n.families[hello.Node.ID]
 	if f == nil {
 		return nil
 	}
 	for _, m := range f.members {
-		if m.checker != nil && m.checker.polling && m.checker.form == form && m.locality == hello.Node.Locality {
+		if m.checker != nil && m.checker.polling && m.checker.api == form && m.locality == hello.Node.Locality {
 			return m.checker
 		}
 	}

@@ -75,7 +75,7 @@ func TestFetch(t *testing.T) {
 		if spec, _, err = fetch(id, &request{}); err != nil || len(clusters(spec)) != 0 {
 			t.Errorf("gone: %v, %v", spec, err)
 		}
-		// Who falls silent is gone.
+		// Who stops reporting is gone.
 		for h.signalled() { // take what came before
 		}
 		pass(7 * time.Second)

@@ -63,7 +63,7 @@ func TestMetadataIsShown(t *testing.T) {
 }
 
 // All that one checker adds is bounded; what finds no room is dropped, the
-// status counts all the same, and there is room again when others say less.
+// status counts nevertheless, and there is room again when others say less.
 func TestMetadataIsBounded(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	inBubble(t, hds.Options{Registerer: reg}, func(h *harness) {

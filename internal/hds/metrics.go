@@ -7,15 +7,15 @@ import (
 )
 
 type metrics struct {
-	checkers prometheus.Gauge
-	reports  prometheus.Counter
-	excess   prometheus.Counter
-	rejected *prometheus.CounterVec
-	former   prometheus.Counter
-	told     *prometheus.CounterVec
-	leftOut  *prometheus.CounterVec
-	refused  *prometheus.CounterVec
-	ended    prometheus.Counter
+	checkers    prometheus.Gauge
+	reports     prometheus.Counter
+	excess      prometheus.Counter
+	rejected    *prometheus.CounterVec
+	former      prometheus.Counter
+	assignments *prometheus.CounterVec
+	leftOut     *prometheus.CounterVec
+	refused     *prometheus.CounterVec
+	ended       prometheus.Counter
 }
 
 // Labels of metrics.
@@ -23,9 +23,9 @@ const (
 	rejectForeign   = "not_designated"
 	rejectAmbiguous = "ambiguous"
 
-	toldFirst   = "first"
-	toldAgain   = "changed"
-	toldFetched = "fetched"
+	sentFirst   = "first"
+	sentAgain   = "changed"
+	sentFetched = "fetched"
 
 	leftCapability = "capability" // the checker can't do what the service needs
 	leftInvalid    = "invalid"    // the service's checks break a rule of checkers
@@ -51,10 +51,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		reports:  counter("reports_total", "Health reports received."),
 		excess: counter("excess_messages_total",
 			"Messages of checkers that come far more often than requested: their streams are read slowly."),
-		rejected: vec("rejected_entries_total", "Entries of health reports that do not count, by reason.", "reason"),
-		former:   counter("former_entries_total", "Entries of health reports on endpoints that had just been taken off the checker."),
-		told:     vec("specifiers_total", "Specifiers given to checkers: the first of a stream, changed, or fetched.", "kind"),
-		leftOut:  vec("left_out_total", "Services that were kept from a checker that was to probe them, or whole specifiers, by reason.", "reason"),
+		rejected:    vec("rejected_entries_total", "Entries of health reports that do not count, by reason.", "reason"),
+		former:      counter("former_entries_total", "Entries of health reports on endpoints that had just been taken off the checker."),
+		assignments: vec("specifiers_total", "Specifiers given to checkers: the first of a stream, changed, or fetched.", "kind"),
+		leftOut:     vec("left_out_total", "Services that were kept from a checker that was to probe them, or whole specifiers, by reason.", "reason"),
 		ended: counter("checkers_ended_total",
 			"Streams that checkers ended within 10 s of being told something new, without a report: their processes may have ended."),
 		refused: vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
@@ -63,17 +63,17 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		m.rejected.WithLabelValues(string(c))
 	}
 	for v, labels := range map[*prometheus.CounterVec][]string{
-		m.rejected: {rejectForeign, rejectAmbiguous},
-		m.told:     {toldFirst, toldAgain, toldFetched},
-		m.leftOut:  {leftCapability, leftInvalid, leftSpecifier},
-		m.refused:  {refusedFull, refusedSilent, refusedMessage, refusedStopped, refusedReplaced, refusedDenied},
+		m.rejected:    {rejectForeign, rejectAmbiguous},
+		m.assignments: {sentFirst, sentAgain, sentFetched},
+		m.leftOut:     {leftCapability, leftInvalid, leftSpecifier},
+		m.refused:     {refusedFull, refusedSilent, refusedMessage, refusedStopped, refusedReplaced, refusedDenied},
 	} {
 		for _, l := range labels {
 			v.WithLabelValues(l)
 		}
 	}
 	if r != nil {
-		r.MustRegister(m.checkers, m.reports, m.excess, m.rejected, m.former, m.told, m.leftOut, m.refused, m.ended)
+		r.MustRegister(m.checkers, m.reports, m.excess, m.rejected, m.former, m.assignments, m.leftOut, m.refused, m.ended)
 	}
 	return m
 }

@@ -12,7 +12,7 @@ import (
 
 const (
 	// perturbations is how many intervals, 1 ms apart, the streams of a node
-	// go through. Builds of Envoy before July 2021 fall silent when the first
+	// go through. Builds of Envoy before July 2021 stop reporting when the first
 	// specifier of a new stream equals the last of the one before; as that may
 	// have been another process of ours, the first is taken at random.
 	perturbations = 50
@@ -75,7 +75,7 @@ func (n *names) enter(c *checker, now time.Time, interval time.Duration) (evicte
 	}
 	evicted = m.checker
 	if evicted != nil {
-		m.told = evicted.toldClusters()
+		m.told = evicted.sentClusters()
 	}
 	m.checker, m.left = c, time.Time{}
 	c.id = m.id
@@ -116,7 +116,7 @@ func (n *names) leave(c *checker, now time.Time) {
 	}
 	for _, m := range f.members {
 		if m.checker == c {
-			m.checker, m.left, m.told = nil, now, c.toldClusters()
+			m.checker, m.left, m.told = nil, now, c.sentClusters()
 		}
 	}
 }

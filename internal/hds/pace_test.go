@@ -20,7 +20,7 @@ import (
 )
 
 // TestCheckerThatFloods asserts that a checker which reports without pause is read slowly, that
-// its newest word counts all the same once it has stopped, and that a checker with many reports
+// its newest word counts nevertheless once it has stopped, and that a checker with many reports
 // at once that had to wait is not slowed down.
 func TestCheckerThatFloods(t *testing.T) {
 	const interval, intervals, burst, each = 10 * time.Second, 20, 64, 16

@@ -179,7 +179,7 @@ func (s *Server) current() *assignments {
 // Collect hands over the newest word of each checker on each endpoint that it
 // reported on since the last call, in order of the checkers' IDs and services.
 // What a checker said in a stream that has ended is not among it: when the
-// checker comes back, it may have been started anew.
+// checker comes back, it may have been restarted.
 func (s *Server) Collect(now time.Time) []health.Report {
 	present := s.present(now)
 	fresh := 0
@@ -249,8 +249,8 @@ func (s *Server) remove(c *checker, now time.Time) {
 	s.signal()
 }
 
-// Room returns how many checkers are connected, and how many may be.
-func (s *Server) Room() (connected, most int) {
+// Connections returns how many checkers are connected, and how many may be.
+func (s *Server) Connections() (connected, most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.live), s.opts.MaxStreams
@@ -368,7 +368,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	of2017.ServiceName = service2017
 	for _, d := range []struct {
 		service grpc.ServiceDesc
-		form    rpc.Form
+		api     rpc.APIVersion
 	}{
 		{healthv3.HealthDiscoveryService_ServiceDesc, rpc.V3},
 		{discoveryv2.HealthDiscoveryService_ServiceDesc, rpc.V2},
@@ -377,10 +377,10 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 		d.service.HandlerType = (*any)(nil)
 		d.service.Streams = []grpc.StreamDesc{{
 			StreamName: streamMethod, ServerStreams: true, ClientStreams: true,
-			Handler: func(_ any, g grpc.ServerStream) error { return s.stream(g, d.form) },
+			Handler: func(_ any, g grpc.ServerStream) error { return s.stream(g, d.api) },
 		}}
 		d.service.Methods = []grpc.MethodDesc{{
-			MethodName: fetchMethod, Handler: s.fetcher("/"+d.service.ServiceName+"/"+fetchMethod, d.form),
+			MethodName: fetchMethod, Handler: s.fetcher("/"+d.service.ServiceName+"/"+fetchMethod, d.api),
 		}}
 		r.RegisterService(&d.service, s)
 	}
@@ -388,7 +388,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 
 // fetcher serves single requests. All forms are read with the types of v3:
 // some Envoys report in a way of v3 on services of v2.
-func (s *Server) fetcher(name string, form rpc.Form) grpc.MethodHandler {
+func (s *Server) fetcher(name string, form rpc.APIVersion) grpc.MethodHandler {
 	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		handle := func(ctx context.Context, in any) (any, error) {
 			return s.fetchOne(ctx, in.(*healthv3.HealthCheckRequestOrEndpointHealthResponse), form) //nolint:forcetypeassert // it is the one below

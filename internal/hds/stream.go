@@ -18,7 +18,7 @@ import (
 type stream struct {
 	server *Server
 	grpc   grpc.ServerStream
-	form   rpc.Form
+	api    rpc.APIVersion
 	peer   string
 	opened time.Time
 	// checker is set before ready is closed.
@@ -33,8 +33,8 @@ type stream struct {
 // stream serves one stream: one goroutine reads reports, this one
 // tells the checker what to probe. A checker that takes its time to read
 // delays nobody else: when it is ready it gets the newest state.
-func (s *Server) stream(g grpc.ServerStream, form rpc.Form) error {
-	st := &stream{server: s, grpc: g, form: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), ready: make(chan struct{}), denied: make(chan error, 1)}
+func (s *Server) stream(g grpc.ServerStream, form rpc.APIVersion) error {
+	st := &stream{server: s, grpc: g, api: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), ready: make(chan struct{}), denied: make(chan error, 1)}
 	ended := make(chan error, 1)
 	go func() { ended <- st.guarded() }() // ends with the handler: RecvMsg fails then
 	defer st.leave()                      // also when serve fails by an internal error, which the gRPC server catches
@@ -77,13 +77,13 @@ func (st *stream) serve(ended <-chan error) error {
 			unknown = false
 		}
 	}
-	t := teller{stream: st, checker: st.checker, kind: toldFirst}
+	t := assigner{stream: st, checker: st.checker, kind: sentFirst}
 	waited := time.NewTimer(s.opts.DesignationWait)
 	defer waited.Stop()
 	var err error
 	for first := true; err == nil; first = false {
 		if first {
-			err = t.tell(false)
+			err = t.send(false)
 			continue
 		}
 		select {
@@ -99,30 +99,30 @@ func (st *stream) serve(ended <-chan error) error {
 		case <-t.checker.evicted:
 			return s.refuse(refusedReplaced, codes.Aborted, "another stream of this checker has taken its place")
 		case <-t.checker.wake:
-			err = t.tell(t.told())
+			err = t.send(t.assigned())
 		case <-waited.C:
-			err = t.tell(true)
+			err = t.send(true)
 		case <-t.later:
-			err = t.tell(true)
+			err = t.send(true)
 		}
 	}
 	return err
 }
 
-// teller sends specifiers on a stream.
-type teller struct {
+// assigner sends specifiers on a stream.
+type assigner struct {
 	stream  *stream
 	checker *checker
 	kind    string           // of the next specifier
 	later   <-chan time.Time // when to look again
 }
 
-func (t *teller) told() bool { return t.kind != toldFirst }
+func (t *assigner) assigned() bool { return t.kind != sentFirst }
 
-// tell sends the specifier that the checker should have, if it does not have
-// it yet. A checker that nobody has thought of yet is told nothing, unless it
-// has waited for long enough.
-func (t *teller) tell(anyway bool) error {
+// send sends the specifier that the checker should have, if it does not have
+// it yet. A checker without a placement gets nothing, unless it has waited for
+// long enough.
+func (t *assigner) send(anyway bool) error {
 	s := t.stream.server
 	o := s.current()
 	if !anyway && !o.knows(t.checker.id) {
@@ -150,8 +150,8 @@ func (t *teller) tell(anyway bool) error {
 	if !m.news {
 		return nil
 	}
-	s.metrics.told.WithLabelValues(t.kind).Inc()
-	t.kind = toldAgain
+	s.metrics.assignments.WithLabelValues(t.kind).Inc()
+	t.kind = sentAgain
 	t.checker.hold(now)
 	return t.stream.grpc.SendMsg(m.specifier)
 }
@@ -254,7 +254,7 @@ func (st *stream) introduce(data []byte) (convert.CheckerHello, error) {
 	if err != nil {
 		return convert.CheckerHello{}, err
 	}
-	hello, err := convert.CheckerFrom(m.Request, st.form)
+	hello, err := convert.CheckerFrom(m.Request, st.api)
 	return hello.Bounded(st.server.opts.EnvoyEndpoints), err
 }
 
@@ -265,7 +265,7 @@ func (st *stream) admit(hello convert.CheckerHello, now time.Time) error {
 	if err := s.allowed(st.grpc.Context(), hello.Node); err != nil {
 		return err
 	}
-	c := newChecker(hello, st.form, st.peer, st.opened)
+	c := newChecker(hello, st.api, st.peer, st.opened)
 	c.account, c.stream = s.account(st.grpc.Context()), st
 	if err := st.enter(c, now); err != nil {
 		return err

@@ -18,10 +18,10 @@ import (
 
 // How a server stops.
 const (
-	// stopParts is into how many parts the connections are divided, each of
+	// stopShards is into how many parts the connections are divided, each of
 	// which can be told to go away on its own: grpc-go sends GOAWAY to all
 	// connections of a server or to none.
-	stopParts = 50
+	stopShards = 50
 	// stopPatience is how long streams may take to end when all end at once.
 	stopPatience = 5 * time.Second
 	// goAwayPatience is how long the connections of a part may go on after
@@ -36,8 +36,8 @@ type Services interface {
 	Register(s *grpc.Server, only2017 bool)
 	// Left is closed when clients may be sent away.
 	Left() <-chan struct{}
-	// Settle waits, for a bounded time, until clients have accepted the last plan.
-	Settle()
+	// WaitAcknowledged waits, for a bounded time, until clients have accepted the last plan.
+	WaitAcknowledged()
 	// Spread is over what time to send clients away; 0 = all at once.
 	Spread() time.Duration
 	// Stop ends all streams that are left.
@@ -55,12 +55,12 @@ type Servers struct {
 	services  Services
 	log       *slog.Logger
 	listeners []net.Listener
-	parts     []part
+	shards    []shard
 }
 
 // Names lists the services.
 func (s *Servers) Names() []string {
-	return slices.Sorted(maps.Keys(s.parts[0].server.GetServiceInfo()))
+	return slices.Sorted(maps.Keys(s.shards[0].server.GetServiceInfo()))
 }
 
 // Close ends servers that have not served.
@@ -68,14 +68,14 @@ func (s *Servers) Close() {
 	if s == nil {
 		return
 	}
-	for _, p := range s.parts {
+	for _, p := range s.shards {
 		p.server.Stop()
 	}
 }
 
-// part is a share of the connections of a listener, with a gRPC server of its
+// shard is a share of the connections of a listener, with a gRPC server of its
 // own.
-type part struct {
+type shard struct {
 	server   *grpc.Server
 	listener *counted
 }
@@ -84,25 +84,25 @@ type part struct {
 // peer does not let go, ends the connections. The parts take turns in accepting
 // connections from one listener.
 func (s *Servers) Serve(ctx context.Context) error {
-	served := make(chan error, len(s.parts))
-	for _, p := range s.parts {
+	served := make(chan error, len(s.shards))
+	for _, p := range s.shards {
 		go func() { served <- p.server.Serve(p.listener) }()
 	}
 	var failed error
-	left := len(s.parts)
+	left := len(s.shards)
 	select {
 	case err := <-served:
 		failed = fmt.Errorf("xds listener: %w", err)
 		left--
 	case <-ctx.Done():
 		<-s.services.Left()
-		// Who is sent away, and who comes anew, is better served elsewhere.
+		// Who is sent away, and who comes again, is better served elsewhere.
 		for _, l := range s.listeners {
 			if err := l.Close(); err != nil {
 				s.log.Warn("could not close the xDS listener", "error", err)
 			}
 		}
-		s.services.Settle()
+		s.services.WaitAcknowledged()
 		if spread := s.services.Spread(); spread > 0 {
 			s.sendAway(spread)
 		}
@@ -121,14 +121,14 @@ func (s *Servers) Serve(ctx context.Context) error {
 // at once would meet the next server as a herd.
 func (s *Servers) sendAway(spread time.Duration) {
 	s.log.Info("closing client connections", "over", spread.String())
-	step := time.NewTicker(max(spread/time.Duration(len(s.parts)), time.Millisecond))
+	step := time.NewTicker(max(spread/time.Duration(len(s.shards)), time.Millisecond))
 	defer step.Stop()
 	var ending sync.WaitGroup
-	for _, i := range rand.Perm(len(s.parts)) { //nolint:gosec // no secret
-		if s.parts[i].listener.open.Load() == 0 {
+	for _, i := range rand.Perm(len(s.shards)) { //nolint:gosec // no secret
+		if s.shards[i].listener.open.Load() == 0 {
 			continue
 		}
-		ending.Go(func() { end(s.parts[i].server, goAwayPatience) })
+		ending.Go(func() { end(s.shards[i].server, goAwayPatience) })
 		<-step.C
 	}
 	ending.Wait()
@@ -138,7 +138,7 @@ func (s *Servers) sendAway(spread time.Duration) {
 func (s *Servers) endAll() {
 	s.services.Stop()
 	var ending sync.WaitGroup
-	for _, p := range s.parts {
+	for _, p := range s.shards {
 		ending.Go(func() { end(p.server, stopPatience) })
 	}
 	ending.Wait()
@@ -146,18 +146,18 @@ func (s *Servers) endAll() {
 
 // end stops a part: GOAWAY first, then, where streams don't end by themselves,
 // their connections. It returns when all handlers have.
-func end(part *grpc.Server, patience time.Duration) {
+func end(shard *grpc.Server, patience time.Duration) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		part.GracefulStop()
+		shard.GracefulStop()
 	}()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-stopped:
 	case <-timer.C:
-		part.Stop()
+		shard.Stop()
 		<-stopped
 	}
 }

@@ -94,7 +94,7 @@ func (s *enteredStream) SendMsg(m any) error {
 }
 
 // RecvMsg implements grpc.ServerStream. On a stream of operators each message is a
-// request of its own, and asks for the role anew.
+// request of its own, and asks for the role again.
 func (s *enteredStream) RecvMsg(m any) error {
 	if err := s.direct.RecvMsg(m); err != nil || s.role != identity.RoleAdmin {
 		return err

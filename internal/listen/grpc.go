@@ -184,9 +184,9 @@ func singleMethods(g *grpc.Server) map[string]bool {
 func (g *Gate) NewServers(ls Listeners, services Services, tracker Tracker) *Servers {
 	s := &Servers{services: services, log: g.log, listeners: ls.grpc()}
 	for _, l := range s.listeners {
-		for _, turn := range takeTurns(l, stopParts) {
+		for _, turn := range takeTurns(l, stopShards) {
 			turn.track = tracker
-			s.parts = append(s.parts, part{g.newGRPC(services, l == ls.XDS2017), turn})
+			s.shards = append(s.shards, shard{g.newGRPC(services, l == ls.XDS2017), turn})
 		}
 	}
 	return s

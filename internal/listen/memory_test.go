@@ -71,7 +71,7 @@ func (d discovery) Stop() {
 }
 
 func (discovery) Left() <-chan struct{} { return closedChannel }
-func (discovery) Settle()               {}
+func (discovery) WaitAcknowledged()     {}
 func (discovery) Spread() time.Duration { return 0 }
 
 var closedChannel = func() chan struct{} {

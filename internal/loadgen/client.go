@@ -144,7 +144,7 @@ func (c *client) again(ctx context.Context, stream func() error) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.run.book.failed(err)
+		c.run.results.failed(err)
 		timer := time.NewTimer(retryAfter(err))
 		select {
 		case <-ctx.Done():
@@ -239,7 +239,7 @@ type discovered struct {
 
 // took takes assignments and gives the answer to them.
 func (c *client) took(r *response, d *discovered, began time.Time) [][]byte {
-	book := c.run.book
+	book := c.run.results
 	for _, a := range r.assignments {
 		if a.refused != nil {
 			err := fmt.Errorf("%s: %w", a.service, a.refused)

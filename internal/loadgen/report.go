@@ -93,8 +93,8 @@ func (r *reporter) obey(m *loadstatsv3.LoadStatsResponse, now time.Time) {
 		return // from the next report on
 	}
 	r.since = now
-	r.client.run.book.interval.Store(int64(r.every))
-	// Clients that connected together report at different times all the same.
+	r.client.run.results.interval.Store(int64(r.every))
+	// Clients that connected together report at different times nevertheless.
 	r.timer = time.AfterFunc(rand.N(r.every)+1, r.tick) //nolint:gosec // jitter
 }
 
@@ -116,7 +116,7 @@ func (r *reporter) tick() {
 	if r.stream.SendMsg(frame(m)) != nil {
 		return // the stream has ended, and its receiver knows why
 	}
-	r.client.run.book.reports.Add(1)
+	r.client.run.results.reports.Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ended { // the server may have let the report wait

@@ -18,7 +18,7 @@ import (
 type run struct {
 	opts    Options
 	catalog *catalog
-	book    *book
+	results *results
 	clients []*client
 }
 
@@ -31,7 +31,7 @@ func Run(ctx context.Context, opts Options) (Result, error) {
 	if err := opts.complete(); err != nil {
 		return Result{}, err
 	}
-	r := &run{opts: opts, catalog: newCatalog(), book: newBook()}
+	r := &run{opts: opts, catalog: newCatalog(), results: newResults()}
 	began := time.Now()
 	if err := r.learn(ctx); err != nil {
 		return Result{}, err
@@ -50,11 +50,11 @@ func Run(ctx context.Context, opts Options) (Result, error) {
 	}
 	err := r.phases(ctx, &out)
 	out.Seconds = time.Since(began).Seconds()
-	out.Pushes, out.PushBytes = r.book.pushes.Load(), r.book.bytes.Load()
-	out.Spread = latency(r.book.takeSpreads())
-	out.NACKs, out.Refusal = r.book.nacks.Load(), r.book.refusal
-	out.Reports, out.ReportInterval = r.book.reports.Load(), time.Duration(r.book.interval.Load()).Seconds()
-	out.Errors = r.book.failuresByStatus()
+	out.Pushes, out.PushBytes = r.results.pushes.Load(), r.results.bytes.Load()
+	out.Spread = latency(r.results.takeSpreads())
+	out.NACKs, out.Refusal = r.results.nacks.Load(), r.results.refusal
+	out.Reports, out.ReportInterval = r.results.reports.Load(), time.Duration(r.results.interval.Load()).Seconds()
+	out.Errors = r.results.failuresByStatus()
 	return out, err
 }
 
@@ -94,7 +94,7 @@ func (r *run) phases(ctx context.Context, out *Result) error {
 
 // arrival sums up how soon the clients got their first assignments.
 func (r *run) arrival() Arrival {
-	out := Arrival{Latency: latency(r.book.takeFirsts())}
+	out := Arrival{Latency: latency(r.results.takeFirsts())}
 	for _, c := range r.clients {
 		switch {
 		case !c.begun.Load(): // the run was cut short
@@ -154,7 +154,7 @@ func (r *run) progress(phase Phase, began, deadline time.Time) {
 	}
 	p := Progress{
 		Phase: phase, Clients: len(r.clients), Answered: r.answered(),
-		Pushes: r.book.pushes.Load(), Reports: r.book.reports.Load(), Errors: r.book.failures.Load(),
+		Pushes: r.results.pushes.Load(), Reports: r.results.reports.Load(), Errors: r.results.failures.Load(),
 	}
 	if phase == Holding {
 		p.Done = 1

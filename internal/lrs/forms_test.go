@@ -95,7 +95,7 @@ func TestV2(t *testing.T) {
 		if len(w) != 1 || len(w[0].Reports) != 1 || w[0].Reports[0].Services[0].Interval != 4*time.Second {
 			t.Errorf("windows %+v, want a report over 4 s", w)
 		}
-		if got := h.srv.Clients(); len(got) != 1 || got[0].Form != rpc.V2 {
+		if got := h.srv.Clients(); len(got) != 1 || got[0].API != rpc.V2 {
 			t.Errorf("clients %+v, want one that speaks v2", got)
 		}
 	})
@@ -148,7 +148,7 @@ func Test2017IsAskedForClusters(t *testing.T) {
 				t.Errorf("%s: the client was told %v, want %v", step.name, got, want)
 			}
 		}
-		if got := h.srv.Clients(); len(got) != 1 || got[0].Form != rpc.V2017 {
+		if got := h.srv.Clients(); len(got) != 1 || got[0].API != rpc.V2017 {
 			t.Errorf("clients %+v, want one of 2017", got)
 		}
 	})
@@ -200,7 +200,7 @@ func Test2017Demand(t *testing.T) {
 		report(counted("checkout", 1080, 0, 20))
 		want(t, "with less in progress", landed(), 100)
 
-		// It is told of another service halfway: its counters start anew.
+		// It is told of another service halfway: its counters restart.
 		pass(5 * time.Second)
 		services.Store(&[]string{"checkout", "search"})
 		h.srv.Refresh()

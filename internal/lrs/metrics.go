@@ -7,24 +7,24 @@ import (
 )
 
 type metrics struct {
-	streams  prometheus.Gauge
-	reports  prometheus.Counter
-	rejected *prometheus.CounterVec
-	unknown  prometheus.Counter
-	foreign  prometheus.Counter
-	merged   prometheus.Counter
-	excess   prometheus.Counter
-	overflow prometheus.Counter
-	lost     prometheus.Counter
-	told     *prometheus.CounterVec
-	refused  *prometheus.CounterVec
+	streams   prometheus.Gauge
+	reports   prometheus.Counter
+	rejected  *prometheus.CounterVec
+	unknown   prometheus.Counter
+	foreign   prometheus.Counter
+	merged    prometheus.Counter
+	excess    prometheus.Counter
+	overflow  prometheus.Counter
+	lost      prometheus.Counter
+	responses *prometheus.CounterVec
+	refused   *prometheus.CounterVec
 }
 
 // Labels of metrics.
 const (
-	toldFirst  = "first"
-	toldAgain  = "changed"
-	toldClosed = "closed" // a client that reads one configuration was made to come back
+	sentFirst  = "first"
+	sentAgain  = "changed"
+	sentClosed = "closed" // a client that reads one configuration was made to come back
 
 	refusedFull    = "full"
 	refusedSilent  = "silent"
@@ -41,29 +41,29 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "isobar_lrs_" + name, Help: help}, []string{label})
 	}
 	m := &metrics{
-		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "isobar_lrs_streams", Help: "Open load reporting streams."}),
-		reports:  counter("reports_total", "Load reports received."),
-		rejected: vec("rejected_entries_total", "Implausible entries of load reports that were ignored, by reason.", "reason"),
-		unknown:  counter("unknown_service_entries_total", "Entries of load reports on services that are not configured."),
-		foreign:  counter("unsubscribed_entries_total", "Entries left out because no client in the locality of the reporter asks for the service."),
-		merged:   counter("merged_reports_total", "Load reports that were added to the one before because the collector was slow."),
-		excess:   counter("excess_reports_total", "Load reports that were ignored because their client reports far more often than it was asked to."),
-		overflow: counter("overflow_reports_total", "Load reports that were ignored because those that wait for the next tick take too much memory."),
-		lost:     counter("lost_windows_total", "Windows of closed streams that were thrown away because the collector stood still."),
-		told:     vec("configurations_total", "Configurations given to clients: first, changed, or closed for clients that read one only.", "kind"),
-		refused:  vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
+		streams:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "isobar_lrs_streams", Help: "Open load reporting streams."}),
+		reports:   counter("reports_total", "Load reports received."),
+		rejected:  vec("rejected_entries_total", "Implausible entries of load reports that were ignored, by reason.", "reason"),
+		unknown:   counter("unknown_service_entries_total", "Entries of load reports on services that are not configured."),
+		foreign:   counter("unsubscribed_entries_total", "Entries left out because no client in the locality of the reporter asks for the service."),
+		merged:    counter("merged_reports_total", "Load reports that were added to the one before because the collector was slow."),
+		excess:    counter("excess_reports_total", "Load reports that were ignored because their client reports far more often than it was asked to."),
+		overflow:  counter("overflow_reports_total", "Load reports that were ignored because those that wait for the next tick take too much memory."),
+		lost:      counter("lost_windows_total", "Windows of closed streams that were thrown away because the collector stood still."),
+		responses: vec("configurations_total", "Configurations given to clients: first, changed, or closed for clients that read one only.", "kind"),
+		refused:   vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
 	}
 	for _, c := range reader.RejectCodes() {
 		m.rejected.WithLabelValues(string(c))
 	}
-	for _, kind := range []string{toldFirst, toldAgain, toldClosed} {
-		m.told.WithLabelValues(kind)
+	for _, kind := range []string{sentFirst, sentAgain, sentClosed} {
+		m.responses.WithLabelValues(kind)
 	}
 	for _, reason := range []string{refusedFull, refusedSilent, refusedMessage, refusedStopped, refusedDenied} {
 		m.refused.WithLabelValues(reason)
 	}
 	if r != nil {
-		r.MustRegister(m.streams, m.reports, m.rejected, m.unknown, m.foreign, m.merged, m.excess, m.overflow, m.lost, m.told, m.refused)
+		r.MustRegister(m.streams, m.reports, m.rejected, m.unknown, m.foreign, m.merged, m.excess, m.overflow, m.lost, m.responses, m.refused)
 	}
 	return m
 }

@@ -68,7 +68,7 @@ func (st *stream) report(encoded []byte, now time.Time) error {
 		return err
 	}
 	s.metrics.reports.Inc()
-	if !st.room(buf.report.Bytes(), now) {
+	if !st.admit(buf.report.Bytes(), now) {
 		return nil // its buffer goes, too: a small report would keep a large one until the tick
 	}
 	if st.append(r, buf, b.rejected, b.reason) {
@@ -83,9 +83,9 @@ func (st *stream) report(encoded []byte, now time.Time) error {
 	return nil
 }
 
-// room reports whether there is memory for a report until it is collected. If not it is to be
+// admit reports whether there is memory for a report until it is collected. If not it is to be
 // ignored, which is counted and logged.
-func (st *stream) room(bytes int, now time.Time) bool {
+func (st *stream) admit(bytes int, now time.Time) bool {
 	st.mu.Lock()
 	modest := len(st.window.Reports) == 0 && bytes <= modestReport
 	st.mu.Unlock()
@@ -153,7 +153,7 @@ func (b *decoding) noteUnknown(name []byte) {
 func (st *stream) append(r load.Report, buf *buffer, rejected uint64, reason string) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.form == rpc.V2017 {
+	if st.api == rpc.V2017 {
 		st.clock.measure(&r, st.interval)
 	}
 	st.last = r.Arrived

@@ -215,7 +215,7 @@ func (s *Server) Collect(time.Time) []load.StreamWindow {
 // Client is what is known about an open stream.
 type Client struct {
 	Stream     load.StreamID
-	Form       rpc.Form // that it speaks
+	API        rpc.APIVersion // that it speaks
 	Node       load.Node
 	UserAgent  string    // name and version
 	Address    string    // of the peer
@@ -269,13 +269,13 @@ const streamName = "StreamLoadStats"
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	for _, d := range []struct {
 		service grpc.ServiceDesc
-		form    rpc.Form
+		api     rpc.APIVersion
 	}{
 		{loadstatsv3.LoadReportingService_ServiceDesc, rpc.V3},
 		{loadstatsv2.LoadReportingService_ServiceDesc, rpc.V2},
 	} {
 		d.service.HandlerType = (*any)(nil)
-		d.service.Streams = []grpc.StreamDesc{s.method(d.form)}
+		d.service.Streams = []grpc.StreamDesc{s.method(d.api)}
 		r.RegisterService(&d.service, s)
 	}
 }
@@ -285,7 +285,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 // to add it. It takes whatever server the service is registered with.
 func (s *Server) Stream2017() grpc.StreamDesc { return s.method(rpc.V2017) }
 
-func (s *Server) method(form rpc.Form) grpc.StreamDesc {
+func (s *Server) method(form rpc.APIVersion) grpc.StreamDesc {
 	return grpc.StreamDesc{
 		StreamName: streamName, ServerStreams: true, ClientStreams: true,
 		Handler: func(_ any, g grpc.ServerStream) error { return s.stream(g, form) },
@@ -294,8 +294,8 @@ func (s *Server) method(form rpc.Form) grpc.StreamDesc {
 
 // stream serves one stream: one goroutine reads and adds to the window, this one answers and
 // watches for changes of what is asked for.
-func (s *Server) stream(g grpc.ServerStream, form rpc.Form) error {
-	st := &stream{server: s, grpc: g, form: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), denied: make(chan error, 1)}
+func (s *Server) stream(g grpc.ServerStream, form rpc.APIVersion) error {
+	st := &stream{server: s, grpc: g, api: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), denied: make(chan error, 1)}
 	st.window.Opened = st.opened
 	ready := make(chan struct{})
 	ended := make(chan error, 1)

@@ -49,7 +49,7 @@ func (s *settings) knows(service string) bool {
 
 // response is the configuration for a client: all clusters where it
 // understands that, else the list of names.
-func (s *settings) response(n *rpc.Node, form rpc.Form) *loadstatsv3.LoadStatsResponse {
+func (s *settings) response(n *rpc.Node, form rpc.APIVersion) *loadstatsv3.LoadStatsResponse {
 	out := &loadstatsv3.LoadStatsResponse{LoadReportingInterval: durationpb.New(s.interval)}
 	if form == rpc.V2017 {
 		out.Clusters = s.services
@@ -66,10 +66,10 @@ func (s *settings) response(n *rpc.Node, form rpc.Form) *loadstatsv3.LoadStatsRe
 
 // sayable tells whether the configuration can be put in words in a form: in
 // that of 2017 the list must have an entry.
-func (s *settings) sayable(form rpc.Form) bool { return form != rpc.V2017 || len(s.services) > 0 }
+func (s *settings) sayable(form rpc.APIVersion) bool { return form != rpc.V2017 || len(s.services) > 0 }
 
-// differs tells whether a client that was told before has to be told anew.
-func (s *settings) differs(before *settings, n *rpc.Node, form rpc.Form) bool {
+// differs tells whether a client that was told before has to be told again.
+func (s *settings) differs(before *settings, n *rpc.Node, form rpc.APIVersion) bool {
 	if s.interval != before.interval {
 		return true
 	}
@@ -102,29 +102,29 @@ func (s *settings) adds(before *settings) bool {
 	return slices.ContainsFunc(s.services, func(name string) bool { return !before.knows(name) })
 }
 
-// teller tells one client what to report.
-type teller struct {
+// configurer tells one client what to report.
+type configurer struct {
 	stream   *stream
-	told     *settings        // nil before the first
+	sent     *settings        // nil before the first
 	changed  <-chan struct{}  // closes when there may be something to tell
 	farewell <-chan time.Time // when a client that has to come back is sent away
 }
 
 // look holds what is wanted against what the client was told, and tells it
 // what it has to know.
-func (t *teller) look() error {
+func (t *configurer) look() error {
 	st := t.stream
 	now := st.server.wanted()
 	want := now.settings
 	t.changed = now.changed
 	switch {
-	case !want.sayable(st.form): // the client waits, or goes on with what it has
+	case !want.sayable(st.api): // the client waits, or goes on with what it has
 		return nil
-	case t.told == nil:
-		return t.tell(want, toldFirst)
+	case t.sent == nil:
+		return t.send(want, sentFirst)
 	case st.once:
 		switch {
-		case !want.misses(t.told, &st.node):
+		case !want.misses(t.sent, &st.node):
 			t.farewell = nil
 		case t.farewell == nil:
 			// Spread over an interval, so that they don't come back in one
@@ -132,18 +132,18 @@ func (t *teller) look() error {
 			t.farewell = time.After(rand.N(want.interval)) //nolint:gosec // no secret
 		}
 		return nil
-	case !want.differs(t.told, &st.node, st.form):
+	case !want.differs(t.sent, &st.node, st.api):
 		return nil
 	}
-	return t.tell(want, toldAgain)
+	return t.send(want, sentAgain)
 }
 
-// tell sends a configuration.
-func (t *teller) tell(want *settings, kind string) error {
-	t.told = want
+// send sends a configuration.
+func (t *configurer) send(want *settings, kind string) error {
+	t.sent = want
 	t.stream.asked(want.interval, time.Now())
-	t.stream.server.metrics.told.WithLabelValues(kind).Inc()
-	return t.stream.apart(func() error { return t.stream.grpc.SendMsg(want.response(&t.stream.node, t.stream.form)) })
+	t.stream.server.metrics.responses.WithLabelValues(kind).Inc()
+	return t.stream.apart(func() error { return t.stream.grpc.SendMsg(want.response(&t.stream.node, t.stream.api)) })
 }
 
 // asked notes that the client is asked for reports at an interval.
@@ -152,19 +152,19 @@ func (st *stream) asked(interval time.Duration, now time.Time) {
 	defer st.mu.Unlock()
 	first := st.interval == 0
 	st.interval = interval
-	if st.form != rpc.V2017 {
+	if st.api != rpc.V2017 {
 		return
 	}
-	st.clock.told = now
+	st.clock.sentAt = now
 	if first { // it may have waited for long until there was something to report on
 		st.window.Opened = now
 	}
 }
 
 // clock measures what the reports of a client cover that does not tell: one of
-// 2017. It counts anew at each response.
+// 2017. It counts again at each response.
 type clock struct {
-	told     time.Time // when the newest response was sent; zero before the first
+	sentAt   time.Time // when the newest response was sent; zero before the first
 	reported time.Time // where the newest report ends; zero before the first
 }
 
@@ -174,11 +174,11 @@ type clock struct {
 func (c *clock) measure(r *load.Report, interval time.Duration) {
 	from := c.reported
 	end := r.Arrived
-	if c.told.After(from) {
-		if from.IsZero() || end.Sub(c.told) >= interval/2 {
-			from = c.told
+	if c.sentAt.After(from) {
+		if from.IsZero() || end.Sub(c.sentAt) >= interval/2 {
+			from = c.sentAt
 		} else {
-			end = c.told
+			end = c.sentAt
 		}
 	}
 	if from.IsZero() {

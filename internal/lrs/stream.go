@@ -29,7 +29,7 @@ const maxReports = 4
 type stream struct {
 	server *Server
 	grpc   grpc.ServerStream
-	form   rpc.Form
+	api    rpc.APIVersion
 	node   rpc.Node
 	once   bool   // it reads one configuration only
 	peer   string // address
@@ -60,7 +60,7 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 	s := st.server
 	silent := time.NewTimer(s.opts.FirstWait)
 	defer silent.Stop()
-	t := teller{stream: st}
+	t := configurer{stream: st}
 	for {
 		var err error
 		select {
@@ -82,7 +82,7 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 		case <-t.changed:
 			err = t.look()
 		case <-t.farewell:
-			s.metrics.told.WithLabelValues(toldClosed).Inc()
+			s.metrics.responses.WithLabelValues(sentClosed).Inc()
 			return status.Error(codes.Unavailable, "the services to report on have changed: open a new stream")
 		}
 		if err != nil {
@@ -323,7 +323,7 @@ func (st *stream) client() Client {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return Client{
-		Stream: st.window.Stream, Form: st.form, Node: st.node.Node, UserAgent: st.node.UserAgent, Address: st.peer,
+		Stream: st.window.Stream, API: st.api, Node: st.node.Node, UserAgent: st.node.UserAgent, Address: st.peer,
 		Since: st.opened, LastReport: st.last, Reports: st.reports,
 		Rejected: st.rejected, LastReason: st.reason, Excess: st.excess, LastExcess: st.exceeded, Interval: st.interval,
 	}

@@ -14,9 +14,9 @@ import (
 // its share closes a few a second, so that their clients connect again, perhaps elsewhere.
 
 const (
-	// balanceCalm is for how long the same replicas have to be live before. A replica looks
+	// balanceAfter is for how long the same replicas have to be live before. A replica looks
 	// balanceLooks times within it whether it holds more than its share: once a second.
-	balanceCalm, balanceLooks = time.Minute, 60
+	balanceAfter, balanceLooks = time.Minute, 60
 	// balanceStart and balanceStop are above which parts of a replica's share it begins and
 	// ends to close connections.
 	balanceStart, balanceStop = 1.25, 1.05
@@ -92,7 +92,7 @@ func (m *returning) forget(now time.Time) {
 // balancer closes connections of this replica that others should have.
 type balancer struct {
 	clients *groupClients
-	after   time.Duration // Options.BalanceCalm; 0 = balanceCalm
+	after   time.Duration // Options.BalanceAfter; 0 = balanceAfter
 
 	moved returning
 	began bool
@@ -105,7 +105,7 @@ type balancer struct {
 func (b *balancer) run(ctx context.Context) {
 	b.since = time.Now()
 	for {
-		every := b.calm() / balanceLooks
+		every := b.delay() / balanceLooks
 		pause := time.NewTimer(every/2 + rand.N(every)) //nolint:gosec // jitter is no secret
 		select {
 		case <-ctx.Done():
@@ -117,11 +117,11 @@ func (b *balancer) run(ctx context.Context) {
 	}
 }
 
-func (b *balancer) calm() time.Duration {
+func (b *balancer) delay() time.Duration {
 	if d := b.after; d > 0 {
 		return d
 	}
-	return balanceCalm
+	return balanceAfter
 }
 
 func (b *balancer) look(now time.Time) {
@@ -129,7 +129,7 @@ func (b *balancer) look(now time.Time) {
 	if live != b.live {
 		b.live, b.since, b.began = live, now, false
 	}
-	if now.Sub(b.since) < b.calm() || !b.clients.self.Removes() {
+	if now.Sub(b.since) < b.delay() || !b.clients.self.Removes() {
 		return
 	}
 	n := closing(b.clients.connections.count(), others, b.began)
@@ -150,7 +150,7 @@ func (b *balancer) choose(n int, now time.Time) []string {
 	clients := b.clients.xds.Clients()
 	for i := range clients {
 		c := &clients[i]
-		ok := c.InSync && !c.Polls() && now.Sub(c.Connected) >= b.calm()/2
+		ok := c.InSync && !c.Polls() && now.Sub(c.Connected) >= b.delay()/2
 		if have, seen := answered[c.Peer]; seen && have == nil || !ok {
 			c = nil
 		}

@@ -211,7 +211,7 @@ func (c *groupConfiguration) configure(ctx context.Context) error {
 	case epoch != c.assumed: // the loop has not taken over yet
 		return nil
 	}
-	if !c.operated.settled() {
+	if !c.operated.isKnown() {
 		if _, err := c.recall(ctx, nil); err != nil {
 			return err
 		}
@@ -221,8 +221,8 @@ func (c *groupConfiguration) configure(ctx context.Context) error {
 		return c.providing.lead(c.inForce != nil)
 	}
 	c.inForce, c.provided = own, own // an error would come again
-	leading, told := c.providing.trust(true)
-	c.providing.told = told
+	leading, told := c.providing.standing(true)
+	c.providing.lastStanding = told
 	return c.providers.Configure(own.config, func(listed []discovery.Provided) error {
 		_, err := c.registry.SetLeading(leading, own.Services, listed, own.Network)
 		if err == nil {
@@ -263,7 +263,7 @@ func (c *groupConfiguration) followPlan() error {
 // followProviders has the providers of a follower list what the file of this replica
 // names, once the group agrees on it. c.mu is held.
 func (c *groupConfiguration) followProviders() error {
-	c.providing.trusted = nil
+	c.providing.converged = nil
 	own := c.offers.own()
 	if own == c.provided || !c.agreed() {
 		return nil

@@ -124,7 +124,7 @@ func (e *election) compare(ctx context.Context) {
 		return
 	}
 	if last, err := e.self.LastWrite(ctx); err == nil && last != sequence {
-		e.operated.doubt(sequence)
+		e.operated.forget(sequence)
 	}
 }
 

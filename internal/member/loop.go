@@ -68,7 +68,7 @@ func (m *Member) Reserved() uint64 {
 }
 
 // Last implements [control.Group].
-func (m *Member) Last() bool { return m.self.leads() && m.self.Parts() }
+func (m *Member) Last() bool { return m.self.leads() && m.self.AllLeave() }
 
 // Closing implements [control.Group].
 func (m *Member) Closing() bool { return m.self.Closing() }

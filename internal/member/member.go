@@ -60,15 +60,15 @@ type Options struct {
 	Listener net.Listener
 	// Identity is how certificates are followed and counted.
 	Identity identity.Options
-	// ProviderSettle is how long a provider of a new leader has to have listed everything
+	// ProviderGrace is how long a provider of a new leader has to have listed everything
 	// before what it does not list counts as gone; 0 = 5 minutes.
-	ProviderSettle time.Duration
-	// BalanceCalm is for how long the same replicas have to be live before this one closes
+	ProviderGrace time.Duration
+	// BalanceAfter is for how long the same replicas have to be live before this one closes
 	// connections that others should have; 0 = a minute.
-	BalanceCalm time.Duration
-	Timing      replica.Timing // the zero value is what the documentation says
-	Log         *slog.Logger
-	Registerer  prometheus.Registerer
+	BalanceAfter time.Duration
+	Timing       replica.Timing // the zero value is what the documentation says
+	Log          *slog.Logger
+	Registerer   prometheus.Registerer
 }
 
 // Clients lists the clients of this server.
@@ -77,7 +77,7 @@ type Clients interface{ Clients() []admin.Client }
 // Member is a server as a member of its group. It implements [control.Group].
 type Member struct {
 	configured *config.Replicas
-	balance    time.Duration // Options.BalanceCalm
+	balance    time.Duration // Options.BalanceAfter
 	log        *slog.Logger
 	xds        *xds.Server
 	lrs        *lrs.Server
@@ -105,13 +105,13 @@ type Member struct {
 func Join(o *Options) (*Member, error) {
 	c := o.Replicas
 	m := &Member{
-		configured: c, balance: o.BalanceCalm, log: o.Log, xds: o.XDS, lrs: o.LRS, hds: o.HDS, all: o.Clients,
+		configured: c, balance: o.BalanceAfter, log: o.Log, xds: o.XDS, lrs: o.LRS, hds: o.HDS, all: o.Clients,
 		admin: o.Admin, self: self{name: c.Name}, operators: o.Operated,
 	}
 	m.election = election{configured: c, self: &m.self, operated: m.operators}
 	m.configuration = groupConfiguration{
 		self: &m.self, offers: o.Offers, peers: len(c.Peers), registry: o.Registry, providers: o.Providers,
-		operated: m.operators, kept: o.State, log: o.Log, providing: newProviding(o.Registry, o.Providers, o.ProviderSettle),
+		operated: m.operators, kept: o.State, log: o.Log, providing: newProviding(o.Registry, o.Providers, o.ProviderGrace),
 	}
 	m.plans = planCodec{operated: m.operators, marks: o.Marks, inForce: &m.configuration.digestInForce}
 	m.clients = groupClients{

@@ -56,8 +56,8 @@ type Operated struct {
 // want. It refuses writes before the server has joined.
 func NewOperated(c *config.Replicas) *Operated { return &Operated{inCluster: c.Kubernetes != nil} }
 
-// settled reports whether it is known what the engine has.
-func (o *Operated) settled() bool {
+// isKnown reports whether this replica knows the objects in the engine.
+func (o *Operated) isKnown() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.known
@@ -70,9 +70,9 @@ func (o *Operated) last() (sequence uint64, known bool) {
 	return o.sequence, o.known
 }
 
-// doubt notes that the engine has other writes than up to the given one, unless there was
-// another since.
-func (o *Operated) doubt(sequence uint64) {
+// forget notes that the engine has writes after the given one that this replica does not
+// know, unless this replica has read or written since.
+func (o *Operated) forget(sequence uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.known = o.known && o.sequence != sequence

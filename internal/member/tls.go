@@ -30,7 +30,7 @@ func openTLS(c *config.Replicas, options identity.Options, o *replica.Options) (
 	}
 	o.ServerTLS = certificates.Config("h2")
 	// Who answers is known by the URI in its certificate, which names group and
-	// replica, and not by a host name. The files are read anew for each connection.
+	// replica, and not by a host name. The files are read again for each connection.
 	o.ClientTLS = &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: first.Certificates,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, without the host name

@@ -76,7 +76,7 @@ func (a *Archiver) Run() {
 		if err != nil {
 			a.lost.Inc()
 		}
-		if news := a.told(err); news && err != nil {
+		if news := a.isNews(err); news && err != nil {
 			a.log.Error("the history of the last day lacks changes of the plan", "error", err)
 		} else if news {
 			a.log.Info("saving the history of the last day works again")
@@ -93,8 +93,8 @@ func (a *Archiver) End() { close(a.next) }
 // Archive returns what is written.
 func (a *Archiver) Archive() *archive.Archive { return a.kept }
 
-// told notes an error or its end, and reports whether that is news.
-func (a *Archiver) told(err error) bool {
+// isNews notes an error or its end, and reports whether that is news.
+func (a *Archiver) isNews(err error) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	text := ""

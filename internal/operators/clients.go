@@ -126,7 +126,7 @@ func sortClients(out []admin.Client) {
 }
 
 // clientProcess is what tells clients apart.
-type clientProcess struct{ peer, id, cluster, locality, form string }
+type clientProcess struct{ peer, id, cluster, locality, api string }
 
 // joined makes one client of those streams that belong to one process. Of Envoy
 // only one is aggregated; of gRPC in some languages each target has one. described
@@ -192,7 +192,7 @@ func join(c, other *admin.Client) {
 // elsewhere.
 func reportingClient(r *lrs.Client) admin.Client {
 	return admin.Client{
-		ID: r.Node.ID, Cluster: r.Node.Cluster, Locality: r.Node.Locality.String(), Agent: r.UserAgent, APIVersion: r.Form.String(),
+		ID: r.Node.ID, Cluster: r.Node.Cluster, Locality: r.Node.Locality.String(), Agent: r.UserAgent, APIVersion: r.API.String(),
 		Peer: r.Address, ConnectedSince: r.Since, InSync: true, LRS: reportInfo(r), Types: map[string]admin.ClientType{},
 	}
 }

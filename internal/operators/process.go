@@ -174,7 +174,7 @@ func (p *Process) budgetTroubles() []admin.Attention {
 		open, most := x.of()
 		note(int64(open), int64(most), "%d of %d %s are open: raise xds.max_streams", x.what)
 	}
-	checkers, most := p.HDS.Room()
+	checkers, most := p.HDS.Connections()
 	note(int64(checkers), int64(most), "%d of %d checkers are connected, and that limit is fixed: run fewer")
 	const mebi = 1 << 20
 	used, names := p.XDS.NameMemory()

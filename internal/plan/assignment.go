@@ -111,11 +111,11 @@ func (p *Plan) Drops() bool {
 	return p != nil && slices.ContainsFunc(p.Services, func(s *Service) bool { return s.Result != nil && s.Result.Drop > 0 })
 }
 
-// Part returns the plan that the last leader of a group hands out: the same with a version of
-// its own, of which clients get what [Plan.WithoutDrops] returns.
-func (p *Plan) Part(now time.Time, version uint64) *Plan {
+// FinalPlan returns the plan that the last leader of a group publishes: the same with a version of
+// its own. Clients get it without its drops, see [Plan.WithoutDrops].
+func (p *Plan) FinalPlan(now time.Time, version uint64) *Plan {
 	out := *p
-	out.Version, out.Made, out.Trigger, out.Violations, out.Parting = version, now, assign.Rebase, nil, true
+	out.Version, out.Made, out.Trigger, out.Violations, out.Final = version, now, assign.Rebase, nil, true
 	return &out
 }
 

@@ -212,7 +212,7 @@ func summarize(e *Explanation) string {
 		what = "nothing is sent from here; clients that come go"
 	}
 	out := what + " " + strings.Join(parts, ", ") + ": " + e.Binding.Text
-	if r, ok := findReason(e.Reasons, assign.ReasonSwing); ok {
+	if r, ok := findReason(e.Reasons, assign.ReasonVariability); ok {
 		out += "; " + r.Text
 	}
 	if e.Deviation != nil {

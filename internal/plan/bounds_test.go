@@ -11,7 +11,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// Evidence against all localities takes away one of three: whoever makes the
+// Evidence against all localities removes one of three: whoever makes the
 // rest look dead as well is more likely wrong than right.
 func TestEvidenceTakesHalfAtTheMost(t *testing.T) {
 	top := threeZones(t)

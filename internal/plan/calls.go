@@ -14,7 +14,7 @@ type link struct {
 }
 
 // maxGroup is how many localities services that calls connect may have together
-// to be solved together: a chain is solved anew from each of its services down.
+// to be solved together: a chain is solved again from each of its services down.
 const maxGroup = 400
 
 // linkCalls finds the calls between drafts that count. A caller of which no
@@ -144,7 +144,7 @@ func (d *draft) callerShare(source isobar.Locality) float64 {
 // receive adds what the instances of a caller will send, once it is assigned.
 func (d *draft) receive(l *link) {
 	caller := l.from.routes.sites
-	for i, y := range l.from.sources.landing(l.from.Result, len(caller)) {
+	for i, y := range l.from.sources.plannedLoad(l.from.Result, len(caller)) {
 		at := caller[i].Group.Locality
 		rate := l.perRequest * y
 		k, known := d.sources.find(at)
@@ -174,9 +174,9 @@ func keepCalls(from sources, of *Service, at sites, prev *Service) sources {
 	return from
 }
 
-// settleDemand brings up to date what depends on demand, once all callers have
-// told theirs.
-func (d *draft) settleDemand() {
+// finishDemand updates the values that depend on demand, once the demands of all callers
+// are known.
+func (d *draft) finishDemand() {
 	if len(d.in) == 0 {
 		return
 	}
@@ -194,7 +194,7 @@ func (d *draft) settleDemand() {
 func (d *draft) linked() bool { return len(d.in)+len(d.out) > 0 }
 
 // unproven is the fraction of the demand that is not proven, that of callers
-// included, through so many calls at the most as there are services in a chain.
+// included, through so many calls at most as there are services in a chain.
 func (d *draft) unproven(depth int) float64 {
 	measured, of := 0.0, 0.0
 	if d.Load != nil {

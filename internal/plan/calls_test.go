@@ -52,8 +52,8 @@ type callFleet struct {
 	plan   *plan.Plan
 }
 
-// landing is what a service's shares make of the demand of its sources.
-func landing(p *plan.Plan, service string, demand map[string]float64) map[string]float64 {
+// plannedLoad returns the load of each site from a service's shares and its sources' demand.
+func plannedLoad(p *plan.Plan, service string, demand map[string]float64) map[string]float64 {
 	out := map[string]float64{}
 	for from, rate := range demand {
 		for _, to := range []string{"us/a", "eu/a"} {
@@ -77,7 +77,7 @@ func (f *callFleet) tick(t *testing.T) *plan.Plan {
 	if f.plan != nil {
 		in.Now, in.Version = f.plan.Made.Add(5*time.Second), f.plan.Version+1
 	}
-	served := landing(f.plan, "checkout", map[string]float64{"us/a": f.demand})
+	served := plannedLoad(f.plan, "checkout", map[string]float64{"us/a": f.demand})
 	in.Load = &load.Snapshot{At: in.Now}
 	if !f.silent {
 		in.Load.Services = append(in.Load.Services, serviceLoad("checkout", served, map[string][]load.ClientLoad{
@@ -94,7 +94,7 @@ func (f *callFleet) tick(t *testing.T) *plan.Plan {
 		calls["us/a"] = append(calls["us/a"], load.ClientLoad{Name: "others", Rate: f.others})
 		demand["us/a"] += f.others
 	}
-	in.Load.Services = append(in.Load.Services, serviceLoad("pay", landing(f.plan, "pay", demand), calls))
+	in.Load.Services = append(in.Load.Services, serviceLoad("pay", plannedLoad(f.plan, "pay", demand), calls))
 	p, err := plan.Next(in)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 // other, from findings, from what requests experience, from reports of utilization,
 // from the demand where nothing else is known, and from limits on measured quantities.
 
-// applyFindings books observed background and takes away capacity that nobody
+// applyFindings books observed background and removes capacity that nobody
 // reaches.
 func (s sites) applyFindings(f *load.Findings, mode isobar.Mode) {
 	if mode == isobar.ModeObserve {
@@ -26,7 +26,7 @@ func (s sites) applyFindings(f *load.Findings, mode isobar.Mode) {
 			}
 		}
 	}
-	// Evidence may take away half of the localities at the most: whoever could
+	// Evidence may remove half of the localities at most: whoever could
 	// make the rest look dead too is more likely wrong than right. Sources that
 	// do not reach those stay barred from them one by one.
 	usable, drained := s.usable()
@@ -128,7 +128,7 @@ func (s sites) applyServiceTime(of *Service) {
 			return
 		}
 	}
-	// Rounded, since each other problem is solved anew.
+	// Rounded, since each other problem is solved again.
 	usual = math.Exp2(math.Round(serviceSteps*math.Log2(usual)) / serviceSteps)
 	for i := range s {
 		if at := &s[i]; at.servers > 0 {
@@ -273,15 +273,15 @@ func (s *site) limit(of *Service, i int) LimitedSite {
 	}
 	allowed := s.Ceiling * s.Capacity
 	if s.declared || s.learned {
-		x.Room = allowed
+		x.Headroom = allowed
 	}
-	by, least := s.counting(of, i, x.Room)
+	by, least := s.counting(of, i, x.Headroom)
 	switch {
 	case by < 0:
-	case x.Room > 0 && least < allowed:
+	case x.Headroom > 0 && least < allowed:
 		x.By = by
 		s.Ceiling *= least / allowed
-	case x.Room == 0:
+	case x.Headroom == 0:
 		x.By = by
 		s.Nominal *= least / s.Ceiling / s.Capacity
 		s.Capacity = least / s.Ceiling

@@ -85,7 +85,7 @@ func TestAFallbackThatIsNoBetterIsNotTaken(t *testing.T) {
 	if result != decided || len(violations) == 0 {
 		t.Errorf("fell back to an answer with the same fault: %v", violations)
 	}
-	// One that breaks more rules is not published all the same.
+	// One that breaks more rules is not published nevertheless.
 	result, more := vet(in, shifted(decided, 5000), time.Time{})
 	if result.Sources[0].Shares[0] != 1 || len(more) <= len(violations)+1 {
 		t.Errorf("shares %v after %v", result.Sources[0].Shares, more)

@@ -139,7 +139,7 @@ func classesOf(s *Service, source isobar.Locality) []ClassExplained {
 		}
 		for i := range s.Result.Sources {
 			r := &s.Result.Sources[i]
-			rate := r.Demand * r.Mix.Part(class)
+			rate := r.Demand * r.Mix.Fraction(class)
 			if x.Rate += rate; r.Source == source {
 				x.Here = rate
 			}

@@ -26,9 +26,9 @@ type Damping struct {
 	// smaller steps of these would not help, and nothing is damped.
 	Astray bool
 
-	again  int // found since the damping was off
-	swings *assign.Swings
-	usable int // endpoints, when swings began
+	again        int // found since the damping was off
+	oscillations *assign.Oscillations
+	usable       int // endpoints, when the oscillations began
 }
 
 // Rules of damping.
@@ -62,7 +62,7 @@ func (d *Damping) why() string {
 }
 
 // later is the damping a tick later.
-func (d *Damping) later(astray bool) *Damping {
+func (d *Damping) later(deviates bool) *Damping {
 	if d == nil || d.Left == 0 {
 		return d
 	}
@@ -75,14 +75,14 @@ func (d *Damping) later(astray bool) *Damping {
 			next.again = 0
 		}
 	}
-	if astray {
+	if deviates {
 		next.Level = 0
 	}
 	return &next
 }
 
 // watchCycles looks for limit cycles in what was decided, and returns the damping from then
-// on. What begins anew is not a cycle: other endpoints, another configuration or mode, a
+// on. What restarts is not a cycle: other endpoints, another configuration or mode, a
 // hold.
 func watchCycles(s, prev *Service) *Damping {
 	var before Damping
@@ -96,22 +96,22 @@ func watchCycles(s, prev *Service) *Damping {
 		}
 	}
 	if prev == nil || usable != before.usable || !sameSpec(prev.Spec, s.Spec) || prev.Mode() != s.Mode() || s.Hold != "" {
-		before.swings = nil
+		before.oscillations = nil
 	}
 	// What is measured, not what is steered: findings take from that, and they
-	// may be what swings.
+	// may be what oscillates.
 	var demand []float64
 	if s.Load != nil {
 		for i := range s.Load.Sources {
 			demand = append(demand, s.Load.Sources[i].Demand)
 		}
 	}
-	swings, found := before.swings.Observe(s.Result.Load, demand)
+	oscillations, found := before.oscillations.Observe(s.Result.Load, demand)
 	next := before
-	next.swings, next.usable = swings, usable
+	next.oscillations, next.usable = oscillations, usable
 	if found != nil {
 		next.Locality, next.Amplitude, next.Ticks = s.Sites[found.Site].Group.Locality, found.Amplitude, found.Ticks
-		next.Left, next.Astray = dampTicks<<min(next.again, dampDoublings), astray(&s.Findings)
+		next.Left, next.Astray = dampTicks<<min(next.again, dampDoublings), deviates(&s.Findings)
 		if next.Level = min(next.Level+1, maxDamping); next.Astray {
 			next.Level = 0
 		}
@@ -121,5 +121,5 @@ func watchCycles(s, prev *Service) *Damping {
 	return &next
 }
 
-// astray reports whether clients do not do what they are told.
-func astray(f *load.Findings) bool { return len(f.Deviating) > 0 || len(f.Background) > 0 }
+// deviates reports whether clients do not follow their assignments.
+func deviates(f *load.Findings) bool { return len(f.Deviating) > 0 || len(f.Background) > 0 }

@@ -12,11 +12,11 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// swinging lets plans follow each other in a fleet whose us/b over-reacts: the
+// oscillating lets plans follow each other in a fleet whose us/b over-reacts: the
 // more it gets, the less it seems to be able to carry, by half as much again.
 // It gives the share of us/b after each of the ticks, and the plan to whoever
 // wants to see it.
-func swinging(t *testing.T, ticks int, over float64, see ...func(*plan.Plan)) (shares []float64, last *plan.Plan, found []int) {
+func oscillating(t *testing.T, ticks int, over float64, see ...func(*plan.Plan)) (shares []float64, last *plan.Plan, found []int) {
 	t.Helper()
 	top := threeZones(t)
 	for i := range top.Services[0].Localities {
@@ -67,10 +67,10 @@ func swinging(t *testing.T, ticks int, over float64, see ...func(*plan.Plan)) (s
 
 func amplitude(shares []float64) float64 { return slices.Max(shares) - slices.Min(shares) }
 
-// TestCycleIsDamped: what over-reacts makes shares swing; it is found, damped
+// TestCycleIsDamped: over-reaction makes shares oscillate; the plan finds it, damps it
 // until it is still, told, and tried again in the end.
 func TestCycleIsDamped(t *testing.T) {
-	shares, p, found := swinging(t, 60, 1.5)
+	shares, p, found := oscillating(t, 60, 1.5)
 	if len(found) == 0 || found[0] > 30 {
 		t.Fatalf("found at %v: %.3f", found, shares[:40])
 	}
@@ -87,7 +87,7 @@ func TestCycleIsDamped(t *testing.T) {
 	if err != nil || e.Damping != s.Damping.String() || e.Damping == "" {
 		t.Errorf("explained as %q %v", e.Damping, err)
 	}
-	_, p, _ = swinging(t, found[0]+3, 1.5)
+	_, p, _ = oscillating(t, found[0]+3, 1.5)
 	s, _ = p.Service("checkout")
 	if !slices.ContainsFunc(s.Result.Sources[0].Reasons, func(r assign.Reason) bool { return r.Code == assign.ReasonDamped }) {
 		t.Errorf("reasons %+v", s.Result.Sources[0].Reasons)
@@ -95,9 +95,9 @@ func TestCycleIsDamped(t *testing.T) {
 }
 
 // TestDampingIsForAWhile: it ends, so that a service that has recovered is quick
-// again, and is found anew where the swing comes back.
+// again, and finds it again if the oscillation returns.
 func TestDampingIsForAWhile(t *testing.T) {
-	_, p, found := swinging(t, 700, 1.5)
+	_, p, found := oscillating(t, 700, 1.5)
 	if len(found) < 2 {
 		t.Fatalf("found at %v", found)
 	}
@@ -114,7 +114,7 @@ func TestDampingIsForAWhile(t *testing.T) {
 // TestCalmIsLeftAlone: what reacts less than it is acted on comes to rest by
 // itself.
 func TestCalmIsLeftAlone(t *testing.T) {
-	shares, p, found := swinging(t, 95, 0.5)
+	shares, p, found := oscillating(t, 95, 0.5)
 	if s, _ := p.Service("checkout"); len(found) > 0 || s.Damping.Level != 0 || s.Damping.String() != "" {
 		t.Errorf("found at %v: %.3f", found, shares)
 	}

@@ -24,7 +24,7 @@ func decideGroup(in *Input, group []*draft) *certificate {
 	}
 	for at, d := range group {
 		d.Joint = d.Joint || joint
-		d.settleDemand()
+		d.finishDemand()
 		var better [][]float64
 		switch {
 		case in.Trigger == assign.Rebase: // the last solution stands, and current weights go on until the next tick
@@ -35,7 +35,7 @@ func decideGroup(in *Input, group []*draft) *certificate {
 		default:
 			d.solve()
 			if !d.linked() {
-				d.Calm, better = settle(&d.Service, d.last, d.sameWays)
+				d.Steady, better = refineSteady(&d.Service, d.last, d.sameWays)
 			}
 		}
 		d.decide(in, better)
@@ -64,8 +64,8 @@ func (d *draft) decide(in *Input, better [][]float64) {
 	var violations []invariant.Violation
 	d.Result, violations = decide(input, in.Now)
 	d.violations = append(d.violations, violations...)
-	if d.Calm != nil && previous != nil && better == nil && moved(d.Result, previous) { // for another reason
-		d.Calm = nil
+	if d.Steady != nil && previous != nil && better == nil && moved(d.Result, previous) { // for another reason
+		d.Steady = nil
 	}
 	if in.Trigger == assign.Rebase && !solved && d.sameWays {
 		keepSolution(&d.Service, d.last)

@@ -30,7 +30,7 @@ func NewDecider(interval time.Duration, saved []load.Saved, now time.Time) *Deci
 }
 
 // Tick takes a decision: it books what was reported, compares it with what was
-// planned, and plans anew.
+// planned, and plans again.
 func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.table.SetInterval(t.Interval)
 	d.adherence.SetInterval(t.Interval)
@@ -148,7 +148,7 @@ func knownSites(s *Service) (capacity float64, sites []load.Site) {
 			Locality: site.Group.Locality, Endpoints: len(site.Group.Endpoints),
 			Usable: site.Group.Usable(), Capacity: s.Site(i).declared(), Units: s.Site(i).units(), Given: site.Capacity,
 		}
-		s.Site(i).tellLimits(&sites[i])
+		s.Site(i).addLimits(&sites[i])
 		capacity += sites[i].Capacity
 		all = all && (sites[i].Capacity > 0 || sites[i].Usable == 0)
 	}

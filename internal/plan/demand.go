@@ -101,8 +101,8 @@ func (s sources) total() float64 {
 	return sum
 }
 
-// landing is what the assigned shares send to each of n sites, requests/s.
-func (s sources) landing(r *assign.Result, n int) []float64 {
+// plannedLoad returns the load that the assigned shares send to each of n sites, requests/s.
+func (s sources) plannedLoad(r *assign.Result, n int) []float64 {
 	out := make([]float64, n)
 	for i := range s {
 		of := r.Source(s[i].source)

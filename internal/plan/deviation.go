@@ -66,10 +66,10 @@ func (d *DeviationSeen) String() string {
 	switch len(d.Clients) + d.Others {
 	case 0:
 		return fmt.Sprintf("clients do not follow their weights: %s of their requests go elsewhere than planned; no single client stands out; %s",
-			part(d.Points), why)
+			atLeast(d.Points), why)
 	case 1:
 		c := &d.Clients[0]
-		out := fmt.Sprintf("client %q (%s) does not follow its weights: %s of its requests go elsewhere than planned", c.Node, c.Cluster, part(c.Points))
+		out := fmt.Sprintf("client %q (%s) does not follow its weights: %s of its requests go elsewhere than planned", c.Node, c.Cluster, atLeast(c.Points))
 		if d.Cause != load.CauseUnknown {
 			out += "; " + why
 		}
@@ -84,14 +84,14 @@ func (d *DeviationSeen) String() string {
 		who += fmt.Sprintf(" and %d more", d.Others)
 	}
 	if d.ClientsOnly {
-		return fmt.Sprintf("clients %s do not follow their weights: %s of the requests of the first go elsewhere than planned", who, part(d.Clients[0].Points))
+		return fmt.Sprintf("clients %s do not follow their weights: %s of the requests of the first go elsewhere than planned", who, atLeast(d.Clients[0].Points))
 	}
-	return fmt.Sprintf("clients %s do not follow their weights: %s of the requests of their locality go elsewhere than planned; %s", who, part(d.Points), why)
+	return fmt.Sprintf("clients %s do not follow their weights: %s of the requests of their locality go elsewhere than planned; %s", who, atLeast(d.Points), why)
 }
 
-// part is how much of the requests goes elsewhere at least, if one share differs by so
-// many percent.
-func part(points float64) string {
+// atLeast returns the least percentage of requests that go elsewhere, if one share
+// differs by so many points.
+func atLeast(points float64) string {
 	if points >= 99.5 {
 		return "all"
 	}

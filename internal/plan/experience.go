@@ -54,30 +54,30 @@ func validObserved(known []ObservedCapacity) []ObservedCapacity {
 
 // Rules of what is made of observations.
 const (
-	trustedWidth  = 2.0  // factor by which declarations are usually wrong at most
-	assumedWidth  = 4.0  // the same of capacities that nobody declared
-	assumedSpare  = 2.5  // what a locality is assumed to serve at first, of what it gets
-	slowerPart    = 0.02 // of its way that the usual service time grows in a window
-	mostFailing   = 0.5  // part of the requests that fail, from which on their time says nothing
-	leastService  = 1e-5 // seconds
-	saveWindows   = 6    // windows between two copies of the evidence
-	raiseStep     = 0.05 // by which what is in use grows in a window at most
-	lowerStep     = 0.15 // by which it falls
-	declaredBand  = 1.12 // factor within which an estimate confirms the declaration
-	medianBand    = 1.15 // factor from the median of an estimate up to which it confirms the declaration
-	returnBand    = 1.08 // factor of both from which on a declaration that is not in use is confirmed again
-	inUseBand     = 1.04 // factor within which it confirms what is in use: assignments stand still
-	steadyPart    = 0.2  // by which the rate may differ from that of the window before
-	drainedPart   = 0.75 // of the requests in progress a window before, below which queues are running empty
-	waitMemory    = 0.94 // of what was counted before, with each window
-	enoughHeld    = 8.0  // requests in progress, a sum over windows, from which on they tell a service time
-	calmAfter     = 12   // windows from which on a locality may be calm
-	calmPart      = 0.7  // of its capacity, below which it is
-	calmTrust     = 0.9  // of what is declared: what is in use below it is on its way somewhere
-	losingBand    = 1.1  // factor within which an estimate confirms what one more request loses
-	losingWeight  = 0.2  // of a window in what one more request loses
-	mostMisled    = 0.2  // part of all requests that turn out to be a lie, from which on what they told is forgotten
-	observedLimit = 64   // windows in a row without a report after which what is known is dropped
+	trustedWidth    = 2.0  // factor by which declarations are usually wrong at most
+	assumedWidth    = 4.0  // the same of capacities that nobody declared
+	assumedSpare    = 2.5  // what a locality is assumed to serve at first, of what it gets
+	slowerPart      = 0.02 // of its way that the usual service time grows in a window
+	mostFailing     = 0.5  // part of the requests that fail, from which on their time says nothing
+	leastService    = 1e-5 // seconds
+	saveWindows     = 6    // windows between two copies of the evidence
+	raiseStep       = 0.05 // by which what is in use grows in a window at most
+	lowerStep       = 0.15 // by which it falls
+	declaredBand    = 1.12 // factor within which an estimate confirms the declaration
+	medianBand      = 1.15 // factor from the median of an estimate up to which it confirms the declaration
+	returnBand      = 1.08 // factor of both from which on a declaration that is not in use is confirmed again
+	inUseBand       = 1.04 // factor within which it confirms what is in use: assignments stand still
+	steadyPart      = 0.2  // by which the rate may differ from that of the window before
+	drainedPart     = 0.75 // of the requests in progress a window before, below which queues are running empty
+	waitMemory      = 0.94 // of what was counted before, with each window
+	enoughHeld      = 8.0  // requests in progress, a sum over windows, from which on they tell a service time
+	skipAfter       = 12   // windows from which on a locality may be calm
+	skipUtilization = 0.7  // of its capacity, below which it is
+	skipCapacity    = 0.9  // of what is declared: what is in use below it is on its way somewhere
+	losingBand      = 1.1  // factor within which an estimate confirms what one more request loses
+	losingWeight    = 0.2  // of a window in what one more request loses
+	mostMisled      = 0.2  // part of all requests that turn out to be a lie, from which on what they told is forgotten
+	observedLimit   = 64   // windows in a row without a report after which what is known is dropped
 )
 
 // experience is what the decider knows of what requests experience. It is owned
@@ -238,7 +238,7 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 		return
 	}
 	k := s.site(locality)
-	if now.Sub(k.At) < interval*9/10 || k.calm(now, interval, o, units) {
+	if now.Sub(k.At) < interval*9/10 || k.skips(now, interval, o, units) {
 		return
 	}
 	utilization := 0.0
@@ -273,7 +273,7 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 		k.Expected = capacity.Expected(rate, declared, k.Estimate.Service, w.Queues) * o.Sampled / rate
 		k.InProgress = o.AtServer()
 	case capacity.Hung:
-		k.believe(&prior) // what is in use returns step by step to what it was before
+		k.updateEstimate(&prior) // what is in use returns step by step to what it was before
 	case capacity.Skipped:
 		s.idle(now, interval, locality)
 	}
@@ -293,11 +293,11 @@ func (s *serviceExperience) idle(now time.Time, interval time.Duration, locality
 	k.idleAt = now
 	prior := s.prior(k)
 	k.model.Idle(&prior)
-	k.believe(&prior)
+	k.updateEstimate(&prior)
 }
 
 // varies is the standard deviation of the rate in a locality within windows, as a
-// part of it, by how far the demand of its sources swings.
+// part of it, by how far the demand of its sources varies.
 func varies(l *load.ServiceLoad, locality isobar.Locality) float64 {
 	var square, all float64
 	for i := range l.Sources {
@@ -315,10 +315,10 @@ func varies(l *load.ServiceLoad, locality isobar.Locality) float64 {
 	return math.Sqrt(square) / all
 }
 
-// calm reports whether a locality with much room may be looked at in one window
-// of four only: nothing is learned there quickly, and most localities are so.
-func (k *siteExperience) calm(now time.Time, interval time.Duration, o *load.Observation, units float64) bool {
-	return k.windows >= calmAfter && k.InUse >= calmTrust*k.Declared && o.Rate/units < calmPart*k.Estimate.Safe && o.Failing() < 0.01 &&
+// skips reports whether one window of four suffices for a locality, because it has much
+// headroom: windows there say little, and most localities are in this state.
+func (k *siteExperience) skips(now time.Time, interval time.Duration, o *load.Observation, units float64) bool {
+	return k.windows >= skipAfter && k.InUse >= skipCapacity*k.Declared && o.Rate/units < skipUtilization*k.Estimate.Safe && o.Failing() < 0.01 &&
 		o.AtServer() < 2*k.InProgress+3*math.Sqrt(k.InProgress)+1 && now.Sub(k.At) < interval*(4*10-1)/10
 }
 
@@ -374,14 +374,14 @@ func (k *siteExperience) take(now time.Time, w *capacity.Window, prior *capacity
 	}
 	k.windows++
 	k.At, k.Rate, k.Failing = now, w.Rate, w.Failing
-	k.believe(prior)
+	k.updateEstimate(prior)
 	if known != k.Estimate.Known || k.Since.IsZero() {
 		k.Since = now
 	}
 }
 
-// believe brings what follows from the model up to date.
-func (k *siteExperience) believe(prior *capacity.Prior) {
+// updateEstimate derives the estimate from the model again.
+func (k *siteExperience) updateEstimate(prior *capacity.Prior) {
 	k.Estimate = k.model.Estimate(prior)
 	k.alone = apart(k.Estimate.Shedding, prior.Shedding)
 	if !alike(k.Estimate.Another, k.Losing, losingBand) {

@@ -63,8 +63,8 @@ func (e *explainer) explain() Explanation {
 	if e.result != nil {
 		out.Reasons = append(out.Reasons, e.result.Reasons...)
 	}
-	if why := e.s.whySwung(e.source); why != "" {
-		out.Reasons = append(out.Reasons, assign.Reason{Code: assign.ReasonSwing, Text: why})
+	if why := e.s.whyVariable(e.source); why != "" {
+		out.Reasons = append(out.Reasons, assign.Reason{Code: assign.ReasonVariability, Text: why})
 	}
 	if l := e.s.Load.Source(e.source); l != nil {
 		for _, c := range l.Clients {
@@ -93,7 +93,7 @@ func (e *explainer) demand() DemandExplained {
 	if e.result != nil {
 		d.Rate = e.result.Demand
 	}
-	d.Swing = e.s.swing(e.source)
+	d.Variability = e.s.variabilityOf(e.source)
 	for _, b := range e.s.Findings.Background {
 		if b.Source == e.source && !b.Failover {
 			d.OffPlan += b.Rate

@@ -36,7 +36,7 @@ type Explanation struct {
 	DegradationApplies bool             `json:"degradation_applies"` // false: its mode, or its policy, does not look at what is missing
 	Inputs             []InputState     `json:"inputs"`              // how fresh each of them is
 
-	Damping string `json:"damping,omitempty"` // of shares that swung by themselves; empty while nothing is damped
+	Damping string `json:"damping,omitempty"` // of shares that oscillated by themselves; empty while nothing is damped
 
 	Rollout *RolloutExplained `json:"rollout,omitempty"` // how far mode auto has come; nil with other modes
 	Score   *ScoreExplained   `json:"score,omitempty"`   // what was predicted of the service against what was seen; nil while there is too little to tell
@@ -76,18 +76,18 @@ type Explanation struct {
 
 // DemandExplained is the demand of the source and how it came to be.
 type DemandExplained struct {
-	Rate     float64 `json:"rate"`        // what the plan was made for: smoothed, held, capped
-	Raw      float64 `json:"raw"`         // of the last windows, unsmoothed
-	Swing    float64 `json:"variability"` // standard deviation within report intervals that the shares were made for, as a fraction; 0 = none beyond doubt
-	Saved    float64 `json:"saved"`       // remembered from before a restart; 0 when not in use
-	Dropped  float64 `json:"dropped"`     // dropped by the clients
-	Errors   float64 `json:"errors"`      // failed
-	OffPlan  float64 `json:"off_plan"`    // lands beyond plan: counted as unmanaged load and taken off what is steered
-	Nodes    int     `json:"nodes"`       // streams with a fresh report
-	Held     int     `json:"held"`        // streams whose last rate is held because a report is missing
-	Service  float64 `json:"service"`     // demand of the whole service, all sources
-	Measured bool    `json:"measured"`    // false: nothing was ever reported from here
-	WindowMS float64 `json:"window_ms"`   // age of the oldest part of raw when the plan was made
+	Rate        float64 `json:"rate"`        // what the plan was made for: smoothed, held, capped
+	Raw         float64 `json:"raw"`         // of the last windows, unsmoothed
+	Variability float64 `json:"variability"` // standard deviation within report intervals that the shares were made for, as a fraction; 0 = none beyond doubt
+	Saved       float64 `json:"saved"`       // remembered from before a restart; 0 when not in use
+	Dropped     float64 `json:"dropped"`     // dropped by the clients
+	Errors      float64 `json:"errors"`      // failed
+	OffPlan     float64 `json:"off_plan"`    // lands beyond plan: counted as unmanaged load and taken off what is steered
+	Nodes       int     `json:"nodes"`       // streams with a fresh report
+	Held        int     `json:"held"`        // streams whose last rate is held because a report is missing
+	Service     float64 `json:"service"`     // demand of the whole service, all sources
+	Measured    bool    `json:"measured"`    // false: nothing was ever reported from here
+	WindowMS    float64 `json:"window_ms"`   // age of the oldest part of raw when the plan was made
 }
 
 // LocalityExplained is one locality of the service as seen from the source.

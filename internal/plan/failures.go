@@ -12,14 +12,14 @@ import (
 
 // What is told of failing requests.
 const (
-	toldFailures  = 0.01 // of a service's requests; more than that is never in order
-	leastFailures = 2.0  // requests that fail: fewer are chance
-	nothingLeast  = 5.0  // requests in a window of a source of which none gets through
-	partlyFails   = 0.05 // of the requests to a locality, where its service fails less than toldFailures
-	endpointFails = 0.1  // of the requests to an endpoint
-	endpointWorse = 3.0  // times what fails at the other endpoints of its locality
-	servingLeast  = 10.0 // requests that succeed in a locality, so that it serves
-	servingFails  = 0.1  // of the requests to a locality that may fail while it serves
+	reportedFailures = 0.01 // of a service's requests; more than that is never in order
+	leastFailures    = 2.0  // requests that fail: fewer are chance
+	nothingLeast     = 5.0  // requests in a window of a source of which none gets through
+	partlyFails      = 0.05 // of the requests to a locality, where its service fails less than reportedFailures
+	endpointFails    = 0.1  // of the requests to an endpoint
+	endpointWorse    = 3.0  // times what fails at the other endpoints of its locality
+	servingLeast     = 10.0 // requests that succeed in a locality, so that it serves
+	servingFails     = 0.1  // of the requests to a locality that may fail while it serves
 )
 
 // Failures says what of a service's requests fails, by what its clients reported
@@ -54,9 +54,9 @@ func (s *Service) Failures() []Trouble {
 	}
 	all := true
 	switch {
-	case failed > toldFailures*sent && count >= leastFailures:
+	case failed > reportedFailures*sent && count >= leastFailures:
 		out = append(out, Trouble{TroubleFailing, worst.at, fmt.Sprintf("%s%% of the requests fail: %s", number(100*failed/sent), worst.text())})
-	case recent.Few() && recent.Failed > toldFailures*recent.Attempts && recent.Failed >= leastFailures:
+	case recent.Few() && recent.Failed > reportedFailures*recent.Attempts && recent.Failed >= leastFailures:
 		text := fmt.Sprintf("%.0f of the last %.0f requests failed: there are few, so several reports count together", recent.Failed, recent.Attempts)
 		out = append(out, Trouble{TroubleFailing, isobar.Locality{}, text})
 	case lately.Failed >= leastFailures && beyondChance(lately):
@@ -68,10 +68,10 @@ func (s *Service) Failures() []Trouble {
 	return append(append(out, s.sitesFailing(!all)...), endpointsFailing(s.Load)...)
 }
 
-// beyondChance reports whether so many failures are more than toldFailures by more
+// beyondChance reports whether so many failures are more than reportedFailures by more
 // than one standard deviation: the worst of several stretches is above its mean.
 func beyondChance(o load.Outcomes) bool {
-	most := toldFailures * o.Attempts
+	most := reportedFailures * o.Attempts
 	return o.Failed > most+math.Sqrt(most)
 }
 
@@ -83,8 +83,8 @@ type siteFailing struct {
 	served                      float64 // requests that succeeded
 }
 
-// landings sums what lands where, in the order of the localities.
-func landings(measured *load.ServiceLoad) []siteFailing {
+// landedBySite sums the landed requests by locality, in the order of the localities.
+func landedBySite(measured *load.ServiceLoad) []siteFailing {
 	var out []siteFailing
 	for i := range measured.Sources {
 		src := &measured.Sources[i]
@@ -112,7 +112,7 @@ func (s *Service) Serving() []isobar.Locality {
 		return nil
 	}
 	var out []isobar.Locality
-	for _, x := range landings(s.Load) {
+	for _, x := range landedBySite(s.Load) {
 		if x.served >= servingLeast && x.attempts-x.succeeded <= servingFails*x.attempts {
 			out = append(out, x.locality)
 		}
@@ -125,7 +125,7 @@ func (s *Service) Serving() []isobar.Locality {
 // much does.
 func (s *Service) sitesFailing(partly bool) []Trouble {
 	var out []Trouble
-	for _, x := range landings(s.Load) {
+	for _, x := range landedBySite(s.Load) {
 		o := s.outage(x.locality)
 		switch {
 		case x.succeeded == 0 && x.count >= nothingLeast && (o == nil || s.outageText(o) == ""):

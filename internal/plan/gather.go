@@ -35,9 +35,9 @@ func (d *Decider) Gather(t *Turn) (observed Saved, returned float64) {
 	return observed, d.table.Returned(t.Now)
 }
 
-// tellsShare reports whether requests that landed somewhere tell what share their clients
-// have for it: those of a failover tier do not.
-func tellsShare(l *load.LandedLoad) bool { return l.Priority == 0 && l.Issued > 0 }
+// showsShare reports whether requests that landed in a locality show the share that their
+// clients have for it: those of a failover tier do not.
+func showsShare(l *load.LandedLoad) bool { return l.Priority == 0 && l.Issued > 0 }
 
 // savedFrom returns what the clients of a service do: what each source sends, and the
 // shares that its requests to priority 0 have.
@@ -45,7 +45,7 @@ func savedFrom(l *load.ServiceLoad) SavedService {
 	out := SavedService{Name: l.Name}
 	for i := range l.Sources {
 		for j := range l.Sources[i].Landed {
-			if landed := &l.Sources[i].Landed[j]; tellsShare(landed) {
+			if landed := &l.Sources[i].Landed[j]; showsShare(landed) {
 				out.Sites = append(out.Sites, landed.Locality)
 			}
 		}
@@ -56,7 +56,7 @@ func savedFrom(l *load.ServiceLoad) SavedService {
 		src := &l.Sources[i]
 		shares, all := make([]float64, len(out.Sites)), 0.0
 		for j := range src.Landed {
-			if landed := &src.Landed[j]; tellsShare(landed) {
+			if landed := &src.Landed[j]; showsShare(landed) {
 				at, _ := slices.BinarySearchFunc(out.Sites, landed.Locality, isobar.Locality.Compare)
 				shares[at] += landed.Issued
 				all += landed.Issued
@@ -68,7 +68,7 @@ func savedFrom(l *load.ServiceLoad) SavedService {
 		for j := range shares {
 			shares[j] /= all
 		}
-		out.Sources = append(out.Sources, SavedSource{Source: src.Source, Demand: src.Demand, Swing: src.Swing, Shares: shares})
+		out.Sources = append(out.Sources, SavedSource{Source: src.Source, Demand: src.Demand, Variability: src.Swing, Shares: shares})
 	}
 	return out
 }

@@ -19,11 +19,11 @@ type Input struct {
 	// Load is what was measured; nil keeps what the previous plan was made
 	// from, as a rebase does.
 	Load *load.Snapshot
-	// Findings compares landings with the previous plan, sorted by service;
+	// Findings compares observed shares with the previous plan, sorted by service;
 	// read only with Load.
 	Findings []load.Findings
 	// News says that Load was measured since the last tick: time has passed, and
-	// what swings from tick to tick can be told. Scoring says that Load and
+	// the planner can see oscillations from tick to tick. Scoring says that Load and
 	// Findings were seen while Previous was in force besides, so that what it
 	// predicted can be held against them.
 	News, Scoring bool

@@ -60,7 +60,7 @@ func inputsOf(in *Input, service string, measured *load.ServiceLoad, prev *Servi
 // ageOf returns the age of an input, and whether the service has it at all.
 func ageOf(in *Input, kind InputKind, service string, measured *load.ServiceLoad) (load.Age, bool) {
 	if kind == InputReports {
-		if measured == nil || !slices.ContainsFunc(measured.Sources, wasHeard) {
+		if measured == nil || !slices.ContainsFunc(measured.Sources, hasReported) {
 			return load.Age{}, false
 		}
 		return measured.Age, true
@@ -72,8 +72,8 @@ func ageOf(in *Input, kind InputKind, service string, measured *load.ServiceLoad
 	return in.Ages[i].Age, true
 }
 
-// wasHeard reports whether a source ever told anything that counts.
-func wasHeard(l load.SourceLoad) bool { return l.Nodes+l.Held > 0 || l.Saved > 0 }
+// hasReported reports whether a source ever sent a report that counts.
+func hasReported(l load.SourceLoad) bool { return l.Nodes+l.Held > 0 || l.Saved > 0 }
 
 func compareAges(a, b InputAge) int {
 	if c := strings.Compare(a.Service, b.Service); c != 0 {
@@ -201,10 +201,10 @@ type SilentClients struct {
 	Clients int
 }
 
-// ToldCoverage is Coverage less the part of the demand that silent clients send. What
-// they send nobody knows: each counts as the mean of those of its source that report,
-// where none does as the mean of all.
-func (s *Service) ToldCoverage(silent []SilentClients) float64 {
+// CoverageBesides returns Coverage less the estimated demand of clients that do not report:
+// each counts as the mean of its source's reporting clients, or as the mean of all if its
+// source has none.
+func (s *Service) CoverageBesides(silent []SilentClients) float64 {
 	if len(silent) == 0 {
 		return s.Coverage
 	}

@@ -62,7 +62,7 @@ func (c *crowd) tick(silent int, closed bool) plan.Explanation {
 }
 
 // As reports go missing the service goes down degradation, one level at a time,
-// and up again when they come back. Clients that fall silent, or lose their
+// and up again when they come back. Clients that stop reporting, or lose their
 // load report streams, are not load that is gone as long as they are there.
 func TestDegradationOfReports(t *testing.T) {
 	const decay = 120 // ticks

@@ -47,7 +47,7 @@ func twoZones(t *testing.T, declared float64, with *isobar.Service) *loop {
 }
 
 // tick lets an interval pass in which three clients in us/a send what they are
-// told, at a rate that swings around a mean.
+// told, at a rate that varies around a mean.
 func (f *fit) tick(mean float64) {
 	f.t.Helper()
 	f.k++

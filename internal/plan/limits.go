@@ -15,9 +15,9 @@ const leastKept = 0.5
 // LimitedSite is what the limits of a service make of one locality. Rates are
 // requests/s, what does not obey included.
 type LimitedSite struct {
-	// Room is what may land without limits: ceiling times capacity, as declared or
+	// Headroom is what may land without limits: ceiling times capacity, as declared or
 	// learned; 0 where neither is known.
-	Room float64
+	Headroom float64
 	// By is the limit that counts, as an index into the service's Limits; -1 =
 	// what is declared, learned or taken as equal allows less than all of them.
 	By int
@@ -67,9 +67,9 @@ func size(sl *isobar.ServiceLocality, group *isobar.EndpointGroup) float64 {
 }
 
 // allows is what a limit lets clients that report land there, requests/s, 0
-// where there is no telling, and whether it would be less but for what every site
+// where the estimate is inconclusive, and whether it would be less but for what every site
 // keeps.
-func (p PlannedSite) allows(limit *isobar.Limit, group *isobar.EndpointGroup, room float64) (rate float64, kept bool) {
+func (p PlannedSite) allows(limit *isobar.Limit, group *isobar.EndpointGroup, headroom float64) (rate float64, kept bool) {
 	sl := p.spec()
 	endpoints := size(sl, group) * orDefault(sl.CapacityScaler, 1)
 	if limit.Metric == isobar.MetricRate {
@@ -80,7 +80,7 @@ func (p PlannedSite) allows(limit *isobar.Limit, group *isobar.EndpointGroup, ro
 		return 0, false
 	}
 	rate = known.InUse * endpoints
-	if least := p.kept(endpoints, room); rate <= least*(1+1e-9) {
+	if least := p.kept(endpoints, headroom); rate <= least*(1+1e-9) {
 		return least, least > 0
 	}
 	return rate, false
@@ -94,10 +94,10 @@ const negligible = 1e-3
 // part of what they may land there anyway, or, where nothing is known of the site
 // itself, of what they land on as many endpoints on average. What is known of its
 // neighbours does not count: a limit that works would be lifted when they learn.
-func (p PlannedSite) kept(endpoints, room float64) float64 {
+func (p PlannedSite) kept(endpoints, headroom float64) float64 {
 	s := p.of
-	if room > 0 && !p.borrows() || s.Load == nil {
-		return leastKept * max(0, room-p.unreported())
+	if headroom > 0 && !p.borrows() || s.Load == nil {
+		return leastKept * max(0, headroom-p.unreported())
 	}
 	var landed, all float64
 	for j := range s.Load.Sites {
@@ -134,8 +134,8 @@ func (p PlannedSite) unreported() float64 {
 	return out
 }
 
-// tellLimits fills in what learning the limits needs.
-func (p PlannedSite) tellLimits(out *load.Site) {
+// addLimits fills in what learning the limits needs.
+func (p PlannedSite) addLimits(out *load.Site) {
 	s, i := p.of, p.index
 	if len(s.Spec.Limits) == 0 || s.Limited == nil || s.Sites[i].Capacity <= 0 {
 		return
@@ -143,11 +143,11 @@ func (p PlannedSite) tellLimits(out *load.Site) {
 	sl := p.spec()
 	scaler := orDefault(sl.CapacityScaler, 1)
 	site, hidden := p.site(), p.unreported()
-	room := s.Limited[i].Room
+	headroom := s.Limited[i].Headroom
 	out.Size = size(sl, site.Group)
 	out.Allowed = max(0, site.Ceiling*site.Capacity-hidden) / scaler
-	out.Least = p.kept(out.Size*scaler, room) / scaler
-	if room > 0 {
-		out.Room = max(0, room-hidden) / scaler
+	out.Least = p.kept(out.Size*scaler, headroom) / scaler
+	if headroom > 0 {
+		out.Room = max(0, headroom-hidden) / scaler
 	}
 }

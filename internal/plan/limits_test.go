@@ -18,22 +18,22 @@ import (
 type limitedFleet struct {
 	*loop
 
-	k       int
-	demand  float64
-	swing   float64
-	metrics func(zone string, rate float64) map[string]float64 // of an endpoint; rate is that of the zone
-	gauge   func(zone string, rate float64) float64            // requests in progress in a zone
+	k           int
+	demand      float64
+	variability float64
+	metrics     func(zone string, rate float64) map[string]float64 // of an endpoint; rate is that of the zone
+	gauge       func(zone string, rate float64) float64            // requests in progress in a zone
 }
 
-// newLimited makes one whose plans go by the declarations: then the rate of us/a follows
+// newLimited makes one whose plans use the declarations: then the rate of us/a follows
 // demand, from which limits are learned. With what requests tell of the service time it
 // would be constant.
 func newLimited(t *testing.T, declared float64, limits ...isobar.Limit) *limitedFleet {
 	t.Helper()
-	return &limitedFleet{loop: twoZones(t, declared, &isobar.Service{Limits: limits, CapacityTrust: isobar.TrustDeclared}), demand: 700, swing: 0.3}
+	return &limitedFleet{loop: twoZones(t, declared, &isobar.Service{Limits: limits, CapacityTrust: isobar.TrustDeclared}), demand: 700, variability: 0.3}
 }
 
-// limit puts limits into force, as an operator does who writes the file anew.
+// limit puts limits into force, as an operator does who writes the file again.
 func (f *limitedFleet) limit(limits ...isobar.Limit) {
 	next := *f.top
 	next.Services = []isobar.Service{f.top.Services[0]}
@@ -45,7 +45,7 @@ func (f *limitedFleet) limit(limits ...isobar.Limit) {
 func (f *limitedFleet) tick() {
 	f.t.Helper()
 	f.k++
-	rate := f.demand * (1 + f.swing*math.Sin(float64(f.k)/10))
+	rate := f.demand * (1 + f.variability*math.Sin(float64(f.k)/10))
 	opened := f.now
 	f.now = f.now.Add(interval)
 	sr := load.ServiceReport{Service: "checkout", Interval: interval}
@@ -255,11 +255,11 @@ func TestTheLeastLimitCounts(t *testing.T) {
 	}
 }
 
-// A constant rate shows no line; what is above its limit then gives way in
+// A constant rate shows no line; what is above its limit then yields in
 // proportion until it fits.
 func TestLimitAtASteadyRate(t *testing.T) {
 	f := newLimited(t, 1000, isobar.Limit{Metric: isobar.MetricUtilization, Max: 0.8})
-	f.demand, f.swing = 1100, 0
+	f.demand, f.variability = 1100, 0
 	f.metrics = func(zone string, rate float64) map[string]float64 {
 		return map[string]float64{load.MetricCPU: 0.1 + 0.9*rate/map[string]float64{"us/a": 700, "us/b": 1500}[zone]}
 	}
@@ -336,7 +336,7 @@ func TestLimitOutlivesItsReportsForAWhile(t *testing.T) {
 func TestAllAtTheirLimits(t *testing.T) {
 	f := newLimited(t, 1000, isobar.Limit{Metric: isobar.MetricUtilization, Max: 0.7})
 	f.metrics = proportional(load.MetricApplication, 800, 800) // 560 each
-	f.demand, f.swing = 1300, 0.1
+	f.demand, f.variability = 1300, 0.1
 	f.run(200)
 	e := f.explain()
 	if e.CeilingScale < 1.05 || e.Drop > 0 || e.Localities[0].Published < 0.3 || e.Localities[1].Published < 0.3 {

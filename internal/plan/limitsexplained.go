@@ -23,7 +23,7 @@ type LimitExplained struct {
 	Low      float64 `json:"low,omitempty"`      // of the interval; 0 = there is none
 	High     float64 `json:"high,omitempty"`
 	// Allowed is what the limit lets land: it follows Capacity at a bounded pace,
-	// and stays for a while when there is no telling; 0 = the limit is not in force.
+	// and stays for a while when the estimate is inconclusive; 0 = the limit is not in force.
 	Allowed float64 `json:"allowed,omitempty"`
 	// Counts says that no other limit, and not the capacity either, allows less. Of a
 	// dry run, that it would count.
@@ -107,7 +107,7 @@ func (p PlannedSite) limit(j int, made time.Time) LimitExplained {
 		}
 	}
 	if endpoints > 0 {
-		x.Allowed, x.Kept = p.allows(limit, site.Group, limited.Room)
+		x.Allowed, x.Kept = p.allows(limit, site.Group, limited.Headroom)
 	}
 	x.Counts = limited.By == j
 	if limit.DryRun {

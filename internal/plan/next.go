@@ -40,7 +40,7 @@ func Next(in Input) (*Plan, error) {
 	}
 	if in.Trigger != assign.Rebase {
 		linkCalls(drafts)
-		chooseSwings(drafts)
+		chooseVariable(drafts)
 	}
 	var sums []certificate
 	for _, group := range groups(drafts) {
@@ -63,12 +63,12 @@ func Next(in Input) (*Plan, error) {
 	return p, nil
 }
 
-// draft is a service while it is planned. It is planned in stages, and each goes by what
+// draft is a service while it is planned. It is planned in stages, and each uses what
 // those before it made:
 //
 //	newDraft       what is known (begin), sites, sources and the routes between them
 //	linkCalls      which drafts are planned together; demand that callers make
-//	solve          problem.go, solve.go, classes.go, swing.go; calm.go looks for more
+//	solve          problem.go, solve.go, classes.go, variability.go; steady.go looks for more
 //	targetsOf      the shares that each source is to get in the end
 //	decide         the paced and rounded assignment, checked
 //	certify        how far that is from the bound
@@ -82,7 +82,7 @@ type draft struct {
 	sources sources
 
 	in, out  []*link // calls that count: who calls it, and whom it calls
-	swinging bool    // that demand swings is planned for
+	variable bool    // the solver plans for the variability of demand
 
 	cost       float64 // of what is published, requests/s x ms
 	violations []invariant.Violation
@@ -155,7 +155,7 @@ func begin(in *Input, spec *isobar.Service, prev *Service) Service {
 	s.Scores, s.Rollout = score(in, &s, prev)
 	if prev != nil {
 		if s.Damping = prev.Damping; in.News {
-			s.Damping = s.Damping.later(astray(&s.Findings))
+			s.Damping = s.Damping.later(deviates(&s.Findings))
 		}
 	}
 	return s

@@ -79,8 +79,9 @@ func (p PlannedSite) Capacity() CapacityExplained {
 	return out
 }
 
-// ToldCapacity tells what the requests tell of the capacity; nothing where they don't.
-func (p PlannedSite) ToldCapacity() CapacityExplained {
+// ObservedCapacity returns the capacity estimated from requests; the zero value if there is
+// no estimate.
+func (p PlannedSite) ObservedCapacity() CapacityExplained {
 	if o := p.observed(); o == nil || !o.Estimate.Known {
 		return CapacityExplained{}
 	}
@@ -112,7 +113,7 @@ func (c *CapacityExplained) String() string {
 func Contradictions(s *Service) []Trouble {
 	var out []Trouble
 	for i := range s.Sites {
-		if c := s.Site(i).ToldCapacity(); c.Contradicted && !s.Spec.CapacityTrust.Observed() {
+		if c := s.Site(i).ObservedCapacity(); c.Contradicted && !s.Spec.CapacityTrust.Observed() {
 			text := fmt.Sprintf("%s: %s; set max_rate, or leave out capacity_trust: declared", c.Locality, c.String())
 			out = append(out, Trouble{TroubleContradicted, c.Locality, text})
 		}

@@ -141,7 +141,7 @@ func TestWrongDeclarationIsToldAndMended(t *testing.T) {
 	}
 }
 
-// With what is declared right, plans go by it at every load.
+// With what is declared right, plans follow it at every load.
 func TestRightDeclarationStays(t *testing.T) {
 	for _, rate := range []float64{100, 400, 800, 1200} {
 		c := newQueued(t, 1000, isobar.TrustObserved)

@@ -25,9 +25,9 @@ type Plan struct {
 	// Provisional says that the group of replicas made plans before, and has lost all of
 	// them: clients that have one of those must not get this one. See [Decider.Gather].
 	Provisional bool
-	// Parting says that all replicas of the group end: clients get the plan without its
+	// Final says that all replicas of the group end: clients get the plan without its
 	// drops, and who leads next goes on with them.
-	Parting bool
+	Final bool
 
 	// Totals over the services that were solved in this plan.
 	Objective, LowerBound, Gap, ExcessMS float64

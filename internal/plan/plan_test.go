@@ -221,9 +221,9 @@ func TestSavedDemandIsWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// TestSavedSwingOutlivesAShortProcess: a process that ends before its first
+// TestSavedVariabilityOutlivesAShortProcess: a process that ends before its first
 // decision saves what the one before it knew.
-func TestSavedSwingOutlivesAShortProcess(t *testing.T) {
+func TestSavedVariabilityOutlivesAShortProcess(t *testing.T) {
 	l := demand(t0, "checkout", map[string]float64{"us/a": 500})
 	l.Services[0].Sources[0].Swing = 0.3
 	p, err := plan.Next(plan.Input{Now: t0, Topology: threeZones(t), Version: 1, Load: l})

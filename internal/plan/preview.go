@@ -35,9 +35,9 @@ type Preview struct {
 const (
 	maxPreviewTicks = 60
 	// quietTicks is for how many ticks nothing may move before nothing will: a
-	// locality leaves its priority after three, and a calm service settles after
-	// settleFirst.
-	quietTicks = settleFirst + 2
+	// locality leaves its priority after three, and a service with steady demand settles after
+	// refineFirst.
+	quietTicks = refineFirst + 2
 )
 
 // NewPreview begins with the turn that would carry the change over; the turn's
@@ -117,7 +117,7 @@ func (p *Preview) Step() (bool, error) {
 		return false, nil
 	}
 	before := p.Settled
-	p.in.Topology = p.part()
+	p.in.Topology = p.movingTopology()
 	next, err := Next(p.in)
 	if err != nil {
 		return false, err
@@ -142,24 +142,24 @@ func (p *Preview) Step() (bool, error) {
 	return true, nil
 }
 
-// part is the topology of the services that may still move.
-func (p *Preview) part() *isobar.Topology {
+// movingTopology returns the topology of the services that may still move.
+func (p *Preview) movingTopology() *isobar.Topology {
 	may := map[string]bool{}
 	for _, group := range p.moving {
 		for _, name := range group {
 			may[name] = true
 		}
 	}
-	part := &isobar.Topology{Network: p.topology.Network, Revision: p.topology.Revision}
+	movingTopology := &isobar.Topology{Network: p.topology.Network, Revision: p.topology.Revision}
 	for i := range p.topology.Services {
 		if may[p.topology.Services[i].Name] {
-			part.Services = append(part.Services, p.topology.Services[i])
+			movingTopology.Services = append(movingTopology.Services, p.topology.Services[i])
 		}
 	}
-	return part
+	return movingTopology
 }
 
-// show puts the services of a plan in the place of what they were. It begins
+// show replaces services with those of a plan. It begins
 // with a plan of all.
 func (p *Preview) show(next *Plan) {
 	whole := *next

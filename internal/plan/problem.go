@@ -92,4 +92,4 @@ func (p *problem) nearest(s int) int {
 }
 
 // forget drops what only the solver reads: it would live one plan longer.
-func (p *problem) forget() { p.Last, p.WarmPrices, p.WarmSwing = nil, nil, nil }
+func (p *problem) forget() { p.Last, p.WarmPrices, p.WarmVariability = nil, nil, nil }

@@ -11,9 +11,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// Strain is what must not get worse by a step of mode auto, as fractions of the
-// requests.
-type Strain struct {
+// Regression holds the fractions of the requests that a step of mode auto must not
+// increase.
+type Regression struct {
 	Errors float64 `json:"errors"` // that failed
 	Over   float64 `json:"over"`   // that landed above the ceilings
 }
@@ -28,22 +28,22 @@ type regressionGuard struct {
 }
 
 const (
-	strainLeast    = 15 * time.Second // that is judged
-	strainLength   = 30 * time.Second // that is added up
-	strainRequests = 500.0            // that are judged
+	guardLeast    = 15 * time.Second // that is judged
+	guardLength   = 30 * time.Second // that is added up
+	guardRequests = 500.0            // that are judged
 
 	// Errors may be twice what they were, and 2 points more, before it is the
 	// step's fault; what lands above ceilings may be 5 points more than it was,
 	// than predicted, and than without Isobar.
-	strainFactor = 2.0
-	strainErrors = 0.02
-	strainOver   = 0.05
-	strainSigmas = 4.0
+	guardFactor = 2.0
+	guardErrors = 0.02
+	guardOver   = 0.05
+	guardSigmas = 4.0
 )
 
-// strain adds what was seen since the last tick, and says what got worse by the
-// last step of the mode; empty where nothing did, or the trial is over.
-func (t *Rollout) strain(of, prev *Service, now time.Time, network *isobar.Network) string {
+// watchRegression adds the requests since the last tick, and returns what got worse by the
+// last step of the mode; empty if nothing did, or the trial is over.
+func (t *Rollout) watchRegression(of, prev *Service, now time.Time, network *isobar.Network) string {
 	x := &t.open
 	if x.from.IsZero() {
 		x.from, x.at = now, now
@@ -52,12 +52,12 @@ func (t *Rollout) strain(of, prev *Service, now time.Time, network *isobar.Netwo
 	x.add(of, prev, min(now.Sub(x.at), scoreGap).Seconds(), network)
 	x.at = now
 	age := now.Sub(x.from)
-	if age < strainLeast || x.sent < strainRequests {
+	if age < guardLeast || x.sent < guardRequests {
 		return ""
 	}
 	sum := *x
-	seen := Strain{Errors: sum.errors / sum.sent, Over: sum.over / sum.sent}
-	if age >= strainLength {
+	seen := Regression{Errors: sum.errors / sum.sent, Over: sum.over / sum.sent}
+	if age >= guardLength {
 		t.newest, t.open = seen, regressionGuard{from: now, at: now}
 	}
 	if t.Trial == 0 {
@@ -66,13 +66,13 @@ func (t *Rollout) strain(of, prev *Service, now time.Time, network *isobar.Netwo
 	return sum.worse(seen, t.Before)
 }
 
-func (x *regressionGuard) worse(seen, before Strain) string {
-	chance := strainSigmas * math.Sqrt(max(before.Errors, 1/x.sent)/x.sent)
-	if most := max(strainFactor*before.Errors, before.Errors+strainErrors) + chance; seen.Errors > most {
+func (x *regressionGuard) worse(seen, before Regression) string {
+	chance := guardSigmas * math.Sqrt(max(before.Errors, 1/x.sent)/x.sent)
+	if most := max(guardFactor*before.Errors, before.Errors+guardErrors) + chance; seen.Errors > most {
 		return fmt.Sprintf("%.1f%% of the requests fail, and %.1f%% did before", 100*seen.Errors, 100*before.Errors)
 	}
 	predicted, nearest := x.predicted/x.sent, x.nearest/x.sent
-	if seen.Over > max(before.Over, predicted, nearest)+strainOver {
+	if seen.Over > max(before.Over, predicted, nearest)+guardOver {
 		return fmt.Sprintf("%.1f%% of the load is above the ceilings, %.1f%% was before and %.1f%% was predicted",
 			100*seen.Over, 100*before.Over, 100*predicted)
 	}

@@ -44,11 +44,11 @@ func (o *other) service() *plan.Service {
 	return s
 }
 
-// TestReplanDampsAsItWasDamped: what swings in the other plan is found and damped
+// TestReplanDampsAsItWasDamped: oscillations in the other plan are found and damped
 // by the same rules, and let go after the same time.
 func TestReplanDampsAsItWasDamped(t *testing.T) {
 	o, damped, calm := &other{t: t}, 0, 0
-	swinging(t, 260, 1.5, func(p *plan.Plan) {
+	oscillating(t, 260, 1.5, func(p *plan.Plan) {
 		o.follow(p)
 		is, _ := p.Service("checkout")
 		if a, b := is.Damping, o.service().Damping; a.Level != b.Level || a.Left != b.Left || a.Found != b.Found || a.String() != b.String() {
@@ -66,10 +66,10 @@ func TestReplanDampsAsItWasDamped(t *testing.T) {
 }
 
 // TestReplanLetsGoOfDamping: damping of before the change ends in the other plan,
-// too, although nothing swings there.
+// too, although nothing oscillates there.
 func TestReplanLetsGoOfDamping(t *testing.T) {
 	var o *other
-	swinging(t, 200, 1.5, func(p *plan.Plan) {
+	oscillating(t, 200, 1.5, func(p *plan.Plan) {
 		if s, _ := p.Service("checkout"); o == nil && s.Damping.Level > 0 {
 			top := *p.Topology
 			top.Services = append([]isobar.Service(nil), top.Services...)

@@ -11,7 +11,7 @@ import (
 )
 
 // newBounded is two zones that declare and serve 1000 requests/s each, whose clients
-// give up after a second. Plans go by the declarations, so that limits are known exactly.
+// give up after a second. Plans use the declarations, so that limits are known exactly.
 func newBounded(t *testing.T, declared float64) *queued {
 	t.Helper()
 	c := newQueued(t, declared, isobar.TrustDeclared)

@@ -26,7 +26,7 @@ func saveTiers(sites []assign.Site, a *isobar.Assignment) [][]SavedWeight {
 
 // reviveTiers builds the assignment that the next one is held against, as far
 // as it matters for that: its tiers. Damaged tiers are left out; they are then
-// weighed anew.
+// weighed again.
 func (src *SavedSource) reviveTiers(service string, groups []*isobar.EndpointGroup) *isobar.Assignment {
 	a := &isobar.Assignment{Service: service, Source: src.Source}
 	for l, share := range src.Shares {

@@ -11,7 +11,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// TestRisksOfAChange: capacity that is taken away from under the load of today is told
+// TestRisksOfAChange: capacity that is removed from under the load of today is told
 // first, with the figures; more capacity is no risk.
 func TestRisksOfAChange(t *testing.T) {
 	a, b := loc("us/a"), loc("us/b")

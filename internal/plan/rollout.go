@@ -23,8 +23,8 @@ type Rollout struct {
 
 	// Trial is for how many windows more errors and load above the ceilings are
 	// held against Before, what they were before the step.
-	Trial  int    `json:"trial,omitempty"`
-	Before Strain `json:"before,omitzero"`
+	Trial  int        `json:"trial,omitempty"`
+	Before Regression `json:"before,omitzero"`
 
 	Stepped  time.Time `json:"stepped,omitzero"` // when the last step was taken
 	Why      string    `json:"why,omitempty"`    // it was
@@ -34,7 +34,7 @@ type Rollout struct {
 
 	bad    int             // ticks in a row at which the open window was bad
 	open   regressionGuard // adds up
-	newest Strain          // of the last stretch that was added up
+	newest Regression      // of the last stretch that was added up
 }
 
 // Rules of mode auto.
@@ -43,7 +43,7 @@ const (
 	rolloutDoublings = 6
 	// trustCalm is how many times the way forward of good windows makes good for
 	// a step back.
-	rolloutCalm = 8
+	rolloutSteady = 8
 	// scoreEarly is how long a window is at least that is bad already, and
 	// scoreBad for how many ticks it has to be.
 	scoreEarly = 10 * time.Second
@@ -94,11 +94,11 @@ func (s *Scores) watch(of, prev *Service, now time.Time, network *isobar.Network
 		if due {
 			s.close()
 		}
-		return of.Rollout.unstrained()
+		return of.Rollout.restartedGuard()
 	}
 	p := of.Spec.Promote.WithDefaults()
 	t := *of.Rollout
-	why := t.strain(of, prev, now, network)
+	why := t.watchRegression(of, prev, now, network)
 	t.bad++
 	switch {
 	case t.Mode == isobar.ModeObserve:
@@ -127,8 +127,8 @@ func (s *Scores) watch(of, prev *Service, now time.Time, network *isobar.Network
 	return &t
 }
 
-// unstrained begins anew with what adds up: some time is missing.
-func (t *Rollout) unstrained() *Rollout {
+// restartedGuard returns the state with an empty regression guard: some time is missing.
+func (t *Rollout) restartedGuard() *Rollout {
 	if t == nil || t.open.from.IsZero() {
 		return t
 	}
@@ -146,7 +146,7 @@ func (t *Rollout) count(score float64, p isobar.Promotion) {
 	}
 	t.Good = min(t.Good+1, t.needed(p))
 	t.Calm++
-	if t.Failed > 0 && t.Calm >= rolloutCalm*t.needed(p) {
+	if t.Failed > 0 && t.Calm >= rolloutSteady*t.needed(p) {
 		t.Failed, t.Calm = t.Failed-1, 0
 	}
 }
@@ -176,9 +176,9 @@ func (t *Rollout) step(now time.Time, back bool, p isobar.Promotion, why string)
 
 // worst says in words which part of a score is the least.
 func (s *Seen) worst() string {
-	landing, _ := s.Landing()
-	text := fmt.Sprintf("%.0f%% of the requests land elsewhere than predicted", 100*(1-landing))
-	if u, ok := s.Utilization(); ok && u < landing {
+	adherence, _ := s.Adherence()
+	text := fmt.Sprintf("%.0f%% of the requests land elsewhere than predicted", 100*(1-adherence))
+	if u, ok := s.Utilization(); ok && u < adherence {
 		text = fmt.Sprintf("utilization is off by %.2f", 1-u)
 	}
 	return text

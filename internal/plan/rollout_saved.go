@@ -7,7 +7,7 @@ import (
 )
 
 // rolloutFormat is the version of SavedRollout. What another one wrote is not
-// believed: mode auto begins anew then, with observe.
+// believed: mode auto restarts then, with observe.
 const rolloutFormat = 1
 
 // SavedRollout is how far mode auto has come, as it survives a restart.

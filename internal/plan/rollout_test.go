@@ -233,10 +233,10 @@ func TestAutoSurvivesARestart(t *testing.T) {
 	}
 }
 
-// TestAutoDoesNotSwing: whatever clients do and for how long, steps forward come
+// TestAutoDoesNotOscillate: whatever clients do and for how long, steps forward come
 // only after as many good windows as it takes, and steps back leave ever more
 // time between them.
-func TestAutoDoesNotSwing(t *testing.T) {
+func TestAutoDoesNotOscillate(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		f := autoFleet(t)
 		f.top.Services[0].Promote.Until = rapid.SampledFrom([]isobar.Mode{isobar.ModeFull, isobar.ModeBounded}).Draw(rt, "until")

@@ -34,9 +34,9 @@ type Seen struct {
 	Missed   float64 `json:"missed"`
 }
 
-// Landing is the share of the judged requests that landed as planned, 0 to 1;
-// false where none were judged.
-func (s *Seen) Landing() (float64, bool) { return agreement(s.Elsewhere, s.Judged) }
+// Adherence returns the share of the judged requests that landed as planned, 0 to 1;
+// false if none were judged.
+func (s *Seen) Adherence() (float64, bool) { return agreement(s.Elsewhere, s.Judged) }
 
 // Utilization is 1 less the mean error of utilization, weighted by requests, 0
 // to 1; false where none is reported, or no capacity is known.
@@ -53,12 +53,12 @@ func agreement(off, of float64) (float64, bool) {
 	return clamp(1-off/of, 1), true
 }
 
-// Score is the least of landing and utilization, and in mode observe of demand
+// Score is the least of Adherence and Utilization, and in mode observe of demand
 // too: the worst is what is to be told. 0 to 1; false while nothing was judged.
 // Later on the demand does not count: whether it surprises does not tell whether
 // acting on it was right.
 func (s *Seen) Score(mode isobar.Mode) (float64, bool) {
-	score, ok := s.Landing()
+	score, ok := s.Adherence()
 	if !ok {
 		return 0, false
 	}
@@ -222,7 +222,7 @@ func score(in *Input, of, prev *Service) (*Scores, *Rollout) {
 	before := next.at
 	if !of.Load.Covered || of.input(InputReports).Level != LevelFresh || !in.Now.After(before) {
 		next.restart(in.Now)
-		return next, of.Rollout.unstrained()
+		return next, of.Rollout.restartedGuard()
 	}
 	seen := seenOf(prev, before, in.Now, of.Load, of.Findings.Rounds)
 	full := next.follow(&seen, of.Findings.Rounds, of.Load)

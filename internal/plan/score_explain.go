@@ -34,7 +34,7 @@ func (s *Scores) Explain(mode isobar.Mode) *ScoreExplained {
 	}
 	out := &ScoreExplained{Windows: len(s.Windows), Requests: sum.Judged, From: sum.From, To: sum.To}
 	out.Score, _ = sum.Score(mode)
-	out.Adherence, _ = sum.Landing()
+	out.Adherence, _ = sum.Adherence()
 	if u, ok := sum.Utilization(); ok {
 		out.Utilization = &u
 	}

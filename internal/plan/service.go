@@ -18,7 +18,7 @@ type Service struct {
 	Paused   *Pause            // by an operator; nil when it is not
 	Inputs   []InputState      // how fresh what it is decided from is, in the order of [Inputs]
 	Load     *load.ServiceLoad // what was measured; nil when nothing was
-	Findings load.Findings     // landings against plan
+	Findings load.Findings     // observed shares against the plan
 	Learned  []load.Capacity   // what reports of utilization tell about capacities, sorted by locality
 	// Observed is what requests tell about capacities, sorted by locality.
 	Observed []ObservedCapacity
@@ -40,7 +40,7 @@ type Service struct {
 	Joint   bool
 	Alone   bool // calls connect it with too much to solve together: what is measured counts
 	PlanGap float64
-	Calm    *Calm // nil while something happens
+	Steady  *SteadyDemand // nil while something happens
 	// PolicyGap is what the policy costs, before it is paced and rounded, above
 	// the bound, as a fraction of its cost; PolicyMS the same against the solution, in
 	// milliseconds of mean latency. Both are 0 with policy latency, and where calls
@@ -156,9 +156,9 @@ func (s *Service) Overloads() []Overload {
 	return out
 }
 
-// HasRoom reports whether a locality of the service could take more under its
+// HasHeadroom reports whether a locality of the service could take more under its
 // ceiling, on the health of now.
-func (s *Service) HasRoom() bool {
+func (s *Service) HasHeadroom() bool {
 	if s.Result == nil || len(s.Result.Load) != len(s.Sites) {
 		return false
 	}

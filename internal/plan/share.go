@@ -39,8 +39,8 @@ type sharedHeader struct {
 	Paused  Pauses         `json:"paused,omitempty"`
 	// Provisional: earlier programs do not know it, and serve such a plan to everybody.
 	Provisional bool `json:"provisional,omitempty"`
-	// Parting: earlier programs do not know it, and their clients go on dropping.
-	Parting bool `json:"parting,omitempty"`
+	// Final: earlier programs do not know it, and their clients go on dropping.
+	Final bool `json:"parting,omitempty"`
 
 	Revision uint64               `json:"revision"`
 	Latency  []isobar.LatencyRule `json:"latency,omitempty"`
@@ -155,7 +155,7 @@ type sharedBefore struct {
 func (s *Sharer) Share(p *Plan, o Origin) (*Shared, error) {
 	api, discovered := dividedOwners(p.Topology.Owners)
 	header, err := json.Marshal(sharedHeader{ //nolint:musttag // fields without a tag go by their names
-		Version: p.Version, Made: p.Made, Trigger: p.Trigger, Origin: o, Paused: p.Paused, Provisional: p.Provisional, Parting: p.Parting,
+		Version: p.Version, Made: p.Made, Trigger: p.Trigger, Origin: o, Paused: p.Paused, Provisional: p.Provisional, Final: p.Final,
 		Revision: p.Topology.Revision,
 		Latency:  p.Topology.Network.Rules(), Egress: p.Topology.Network.Egress(), Awaited: p.Topology.Awaited, API: api, Discovered: discovered,
 		Objective: p.Objective, LowerBound: p.LowerBound, Gap: p.Gap, ExcessMS: p.ExcessMS, PlanGap: p.PlanGap, Violations: p.Violations,

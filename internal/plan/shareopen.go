@@ -55,7 +55,7 @@ func Open(s *Shared, previous *Opened, now time.Time) (*Opened, error) {
 	shift := now.Sub(h.Made)
 	out := &Opened{Origin: h.Origin, services: make(map[string]openedService, len(s.Services))}
 	p := &Plan{
-		Version: h.Version, Made: now, Trigger: h.Trigger, Paused: h.Paused, Provisional: h.Provisional, Parting: h.Parting,
+		Version: h.Version, Made: now, Trigger: h.Trigger, Paused: h.Paused, Provisional: h.Provisional, Final: h.Final,
 		Objective: h.Objective, LowerBound: h.LowerBound, Gap: h.Gap, ExcessMS: h.ExcessMS, PlanGap: h.PlanGap, Violations: h.Violations,
 		Topology: &isobar.Topology{
 			Network: network, Awaited: h.Awaited, Owners: h.owners(), Revision: h.Revision, Services: make([]isobar.Service, 0, len(s.Services)),
@@ -76,7 +76,7 @@ func Open(s *Shared, previous *Opened, now time.Time) (*Opened, error) {
 		p.Services = append(p.Services, next.service)
 		out.Saved.Services = append(out.Saved.Services, *next.saved)
 	}
-	if p.Parting && p.Drops() {
+	if p.Final && p.Drops() {
 		p = p.WithoutDrops(now, h.Version)
 	}
 	out.Plan = p

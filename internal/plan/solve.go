@@ -19,10 +19,10 @@ func (d *draft) solve() {
 	if !d.solvable(p) {
 		return
 	}
-	if d.swinging {
-		p.addSwing(d.Load, d.last)
+	if d.variable {
+		p.addVariability(d.Load, d.last)
 	}
-	solution, err := solveSwung(p.Service)
+	solution, err := solveVariable(p.Service)
 	of := solver.Problem{Services: []solver.Service{*p.Service}}
 	if err == nil {
 		err = solveKept(&of, &solution, p.solved, &d.Service, d.published())

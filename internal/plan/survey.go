@@ -78,7 +78,7 @@ func worse(a, b *Reserve) int {
 
 // Survey tries the loss of each zone that carries traffic, one at a time, for
 // all services of a plan. Losses are played with the code that decides, for
-// QuickTicks ticks: what is lost moves at once, and mistakes of that are mended
+// QuickTicks ticks: what is lost moves at once, and mistakes of that are fixed
 // by then.
 type Survey struct {
 	turn   *Turn

@@ -125,17 +125,17 @@ func onlyOf(t *isobar.Topology, names []string) *isobar.Topology {
 }
 
 // Replan decides the turn with what was measured when another plan was decided
-// for it: demand, landings and capacities as they were, whatever the turn's
+// for it: demand, observed shares and capacities as they were, whatever the turn's
 // previous plan and configuration are. What clients would have done under this
 // plan nobody knows, so nothing is inferred from how they follow it: mode auto
-// goes as far as it then went. But that this plan's own shares swing can be told.
+// goes as far as it then went. But it can see oscillations of this plan's own shares.
 func (t *Turn) Replan(measured *Plan) (*Plan, error) {
 	if measured.Trigger != assign.Tick {
 		return Next(t.input(measured.Trigger))
 	}
 	snapshot := &load.Snapshot{At: t.Now}
 	in := t.tick(snapshot)
-	in.News, in.Previous = true, trustedAs(t.Previous, measured)
+	in.News, in.Previous = true, withRollout(t.Previous, measured)
 	for _, s := range measured.Services {
 		if s.Load != nil {
 			snapshot.Services = append(snapshot.Services, *s.Load)
@@ -148,9 +148,9 @@ func (t *Turn) Replan(measured *Plan) (*Plan, error) {
 	return Next(in)
 }
 
-// trustedAs is the plan with services in mode auto as far as another plan has
-// them.
-func trustedAs(p *Plan, other *Plan) *Plan {
+// withRollout returns the plan with the rollout states of another plan, for services in
+// mode auto.
+func withRollout(p *Plan, other *Plan) *Plan {
 	if p == nil {
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 const (
 	// mostReasons bounds the reasons that a line of the history names.
 	mostReasons = 3
-	// told is the part by which demand or capacity differs when the history names it.
-	told = 0.05
+	// notable is the part by which demand or capacity differs when the history names it.
+	notable = 0.05
 	// causing is the part of what moved that a difference is at least where the history
 	// names it as the cause. A difference of demand or capacity moves about as many requests
 	// as it is itself, so a smaller one does not explain the move: in the later steps of a
@@ -37,7 +37,7 @@ var explaining = []assign.ReasonCode{
 // shaping are the codes of reasons that say what shares are made for, how far and how they
 // move. They come after the cause: they hold for long, whatever sets a move off.
 var shaping = []assign.ReasonCode{
-	assign.ReasonHeld, assign.ReasonShed, assign.ReasonOverflow, assign.ReasonSwing, assign.ReasonNoDemand,
+	assign.ReasonHeld, assign.ReasonShed, assign.ReasonOverflow, assign.ReasonVariability, assign.ReasonNoDemand,
 	assign.ReasonBounded, assign.ReasonDamped, assign.ReasonPaced, assign.ReasonSlow, assign.ReasonExit, assign.ReasonFull, assign.ReasonEntry,
 }
 
@@ -51,8 +51,8 @@ func whyMoved(before, now *Service, c *ServiceChange, source int) string {
 	if slow, ok := findReason(reasons, assign.ReasonSlow); ok && now.decays() {
 		return slow.Text
 	}
-	if swung := now.whySwung(x.Source); swung != "" {
-		reasons = append(reasons, assign.Reason{Code: assign.ReasonSwing, Text: swung})
+	if swung := now.whyVariable(x.Source); swung != "" {
+		reasons = append(reasons, assign.Reason{Code: assign.ReasonVariability, Text: swung})
 	}
 	out := textsOf(reasons, explaining)
 	if len(out) == 0 {
@@ -168,7 +168,7 @@ type cause struct {
 func causeOf(before, now *Service, least float64) (most cause) {
 	exceeds := func(c *cause) bool {
 		d := c.size()
-		return d > most.size() && d >= told*max(c.from, c.to) && d >= least
+		return d > most.size() && d >= notable*max(c.from, c.to) && d >= least
 	}
 	was, is := before.Result.Sources, now.Result.Sources
 	merge(len(was), len(is), func(i, j int) int { return was[i].Source.Compare(is[j].Source) }, func(i, j int) {

@@ -62,12 +62,12 @@ func TestHistorySaysWhatSetAMoveOff(t *testing.T) {
 
 // moment is what a few decisions are made from.
 type moment struct {
-	rates   map[string]float64 // of the sources, requests/s
-	swing   float64            // of the demand of the first source
-	held    string             // the locality in which more fails than before
-	watched string             // a source that wants the service and sends nothing
-	edit    []func(*isobar.Service)
-	ticks   int // 0 = one
+	rates       map[string]float64 // of the sources, requests/s
+	variability float64            // of the demand of the first source
+	held        string             // the locality in which more fails than before
+	watched     string             // a source that wants the service and sends nothing
+	edit        []func(*isobar.Service)
+	ticks       int // 0 = one
 }
 
 // decide plans from a moment after another plan.
@@ -83,7 +83,7 @@ func (m *moment) decide(t *testing.T, before *plan.Plan) *plan.Plan {
 			in.Now, in.Version = before.Made.Add(interval), before.Version+1
 		}
 		in.Load = demand(in.Now, "checkout", m.rates)
-		in.Load.Services[0].Sources[0].Swing = m.swing
+		in.Load.Services[0].Sources[0].Swing = m.variability
 		if m.held != "" {
 			in.Findings = []load.Findings{{Service: "checkout", Rising: []isobar.Locality{loc(m.held)}}}
 		}
@@ -147,7 +147,7 @@ func TestHistoryNamesTheCause(t *testing.T) {
 		},
 		{
 			"half of a capacity is gone while demand swings",
-			[]moment{{rates: rates{"us/a": 700}, swing: 0.5, ticks: settled}, {rates: rates{"us/a": 700}, swing: 0.5, edit: edits{rated("us/a", 500)}}},
+			[]moment{{rates: rates{"us/a": 700}, variability: 0.5, ticks: settled}, {rates: rates{"us/a": 700}, variability: 0.5, edit: edits{rated("us/a", 500)}}},
 			[]string{"capacity of us/a fell from 1000 to 500 requests/s; ", "demand varies by 50% within report intervals", "moved toward us/b"},
 		},
 		{

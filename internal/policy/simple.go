@@ -15,7 +15,7 @@ func Nearest(p Problem) (Flows, error) {
 			left = p.hand(f[s], tier, left)
 		}
 		for l := range f[s] {
-			f[s][l] *= d / max(1-left, leastRoom) // all of them spill: then each as much
+			f[s][l] *= d / max(1-left, leastHeadroom) // all of them spill: then each as much
 		}
 	}
 	return f, nil

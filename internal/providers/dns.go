@@ -71,9 +71,9 @@ func lookupTrouble(svc *dns.ServiceStatus, l *dns.LookupStatus) (admin.Code, str
 	case dns.Held:
 		return admin.DiscoveryHeld, fmt.Sprintf("%s has no records any more; its %d endpoints in %s stay for now", l.Name, l.Endpoints, l.Locality)
 	case dns.Kept:
-		if !svc.Doubtful.IsZero() && time.Since(svc.Doubtful) > dnsGrace {
+		if !svc.Unconfirmed.IsZero() && time.Since(svc.Unconfirmed) > dnsGrace {
 			return admin.DiscoveryLost, fmt.Sprintf("%s is not resolved since %s, so its %d endpoints in %s stay%s",
-				l.Name, svc.Doubtful.UTC().Format(time.RFC3339), l.Endpoints, l.Locality, failure)
+				l.Name, svc.Unconfirmed.UTC().Format(time.RFC3339), l.Endpoints, l.Locality, failure)
 		}
 	case dns.Current:
 	}

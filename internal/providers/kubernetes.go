@@ -66,12 +66,12 @@ func kubernetesTroubles(cluster *kubernetes.Provider) []admin.Attention {
 		return nil
 	}
 	var out []admin.Attention
-	switch away := !st.Doubtful.IsZero() && time.Since(st.Doubtful) > kubernetesGrace; {
+	switch away := !st.Unconfirmed.IsZero() && time.Since(st.Unconfirmed) > kubernetesGrace; {
 	case st.Failure != "" && len(st.Services) == 0:
 		out = append(out, admin.NewAttention(admin.DiscoveryWaiting, "no services from the Kubernetes cluster yet: %s", st.Failure))
 	case away || st.Failure != "" && !st.Listed:
 		out = append(out, admin.NewAttention(admin.DiscoveryLost, "the Kubernetes cluster %s can't be watched since %s; the endpoints that it listed last stay: %s",
-			st.Server, st.Doubtful.UTC().Format(time.RFC3339), st.Failure))
+			st.Server, st.Unconfirmed.UTC().Format(time.RFC3339), st.Failure))
 	}
 	for i := range st.Services {
 		svc := &st.Services[i]

@@ -150,21 +150,21 @@ func encoded(v any) []byte {
 }
 
 func windows(list []load.StreamWindow, now time.Time) []*peerv1.Observations {
-	p := &parts{}
+	p := &windowMessages{}
 	for i := range list {
 		p.window(&list[i], now)
 	}
 	return p.out
 }
 
-// parts are windows, in messages.
-type parts struct {
+// windowMessages are windows, in messages.
+type windowMessages struct {
 	out  []*peerv1.Observations
 	size int // bytes of windows in the last one
 }
 
 // window adds a window. The leader joins the pieces of one that does not fit into a message.
-func (p *parts) window(w *load.StreamWindow, now time.Time) {
+func (p *windowMessages) window(w *load.StreamWindow, now time.Time) {
 	piece := p.piece(w, now)
 	for i := range w.Reports {
 		r := report(&w.Reports[i], now)
@@ -186,7 +186,7 @@ func (p *parts) window(w *load.StreamWindow, now time.Time) {
 }
 
 // piece adds a window without reports to the last message.
-func (p *parts) piece(w *load.StreamWindow, now time.Time) *peerv1.StreamWindow {
+func (p *windowMessages) piece(w *load.StreamWindow, now time.Time) *peerv1.StreamWindow {
 	piece := &peerv1.StreamWindow{
 		Stream: uint64(w.Stream), NodeId: w.Node.ID, NodeCluster: w.Node.Cluster, NodeLocality: locality(w.Node.Locality),
 		Agent: uint32(w.Node.Agent), Account: w.Account, Identified: w.Identified, OpenedAgeUs: age(now, w.Opened),
@@ -200,10 +200,10 @@ func (p *parts) piece(w *load.StreamWindow, now time.Time) *peerv1.StreamWindow 
 	return piece
 }
 
-func (p *parts) last() *peerv1.Observations { return p.out[len(p.out)-1] }
+func (p *windowMessages) last() *peerv1.Observations { return p.out[len(p.out)-1] }
 
 // end ends the last message: what follows is in another one.
-func (p *parts) end() { p.out, p.size = append(p.out, &peerv1.Observations{}), 0 }
+func (p *windowMessages) end() { p.out, p.size = append(p.out, &peerv1.Observations{}), 0 }
 
 func report(r *load.Report, now time.Time) *peerv1.Report {
 	out := &peerv1.Report{AgeUs: age(now, r.Arrived), Refused: r.Refused, ByArrival: r.ByArrival}

@@ -157,7 +157,7 @@ func (c *Configuration) discovered(o *isobar.Object) bool {
 }
 
 // rateOf is what clients send to a service, requests/s. What they send against their
-// shares is no demand that the plan can move, and counts here all the same.
+// shares is no demand that the plan can move, and counts here nevertheless.
 func (c *Configuration) rateOf(service string) float64 {
 	p := c.plan()
 	if p == nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestRateCountsWhatIsSentAgainstTheShares: clients that ignore their shares have no
-// demand that the plan can move, and lose a service that is removed all the same.
+// demand that the plan can move, and lose a service that is removed nevertheless.
 func TestRateCountsWhatIsSentAgainstTheShares(t *testing.T) {
 	p := &plan.Plan{Services: []*plan.Service{{
 		Spec:   &isobar.Service{Name: "a"},

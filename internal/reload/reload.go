@@ -162,7 +162,7 @@ func (c *Configuration) Follow(ctx context.Context, start func(func() error)) {
 	})
 	start(func() error {
 		discovery.WatchFile(ctx, c.path, discovery.WatchOptions{
-			Current: c.inForce(), Refused: c.noteFile, Bell: c.trigger, Logger: c.log, Registerer: c.registerer,
+			Current: c.inForce(), Refused: c.noteFile, Trigger: c.trigger, Logger: c.log, Registerer: c.registerer,
 		}, c.reload)
 		return nil
 	})

@@ -14,7 +14,7 @@ import (
 // ErrNames says that a trace can't be decided the same under other names.
 var ErrNames = errors.New("the trace can't be anonymised")
 
-// Anonymise copies a trace with pseudonyms in the place of all names and
+// Anonymise copies a trace with pseudonyms instead of all names and
 // addresses, and zeros in that of payloads. Both are played side by side: it
 // fails where anything is decided differently but for the names. Numbers and
 // times stay. The input is read twice.

@@ -50,7 +50,7 @@ func BenchmarkTell(b *testing.B) {
 	}
 	turn := f.turn()
 	turn.Windows = f.windows()
-	r := replay.NewRecorder("bench", 16<<20) // which is soon full; it is told all the same
+	r := replay.NewRecorder("bench", 16<<20) // which is soon full; it is told nevertheless
 	f.record(r)
 	b.ReportAllocs()
 	for b.Loop() {

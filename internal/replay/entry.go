@@ -40,7 +40,7 @@ type End struct {
 // The reasons of an End that are not failures of the recorder.
 const (
 	EndFinished = "finished"           // who asked for it has enough
-	EndStopped  = "the server stopped" // or starts anew
+	EndStopped  = "the server stopped" // or restarts
 )
 
 // Start is the state in which pure code was found.

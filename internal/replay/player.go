@@ -56,7 +56,7 @@ func (p *Player) Segments() int { return p.segments }
 // and an error that wraps ErrCut where the trace is cut: then all that is whole
 // was played.
 func (p *Player) Next() (s *Step, err error) {
-	defer defect(&err)
+	defer recoverPanic(&err)
 	for {
 		e, err := p.in.next()
 		if err != nil {
@@ -99,7 +99,7 @@ func (p *Player) start(s *Start) {
 
 // observe tells the keeper of an event.
 func (p *Player) observe(o *observed) (err error) {
-	defer defect(&err)
+	defer recoverPanic(&err)
 	p.keeper.Retime(o.Report, o.Tick)
 	e := o.Event
 	e.Topology, e.Operators = p.topology, p.operators
@@ -107,9 +107,8 @@ func (p *Player) observe(o *observed) (err error) {
 	return nil
 }
 
-// defect makes an error of a panic: of a trace that was made up, or of pure
-// code.
-func defect(err *error) {
+// recoverPanic turns a panic into an error. A forged trace or pure code may cause one.
+func recoverPanic(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("internal error: %v", r)
 	}
@@ -155,7 +154,7 @@ func (p *Player) decide(t *turned) (*Step, error) {
 }
 
 func (p *Player) take(t *turned) (next *plan.Plan, err error) {
-	defer defect(&err)
+	defer recoverPanic(&err)
 	switch t.How {
 	case HowTick:
 		return p.decider.Tick(&t.Turn)

@@ -20,8 +20,8 @@ const (
 	ringTime   = "20060102T150405.000Z"
 )
 
-// ErrRoom says that a single file takes more than all of them may.
-var ErrRoom = errors.New("the trace does not fit into its size, however many old files are removed")
+// ErrSize says that a single file takes more than all of them may.
+var ErrSize = errors.New("the trace does not fit into its size, however many old files are removed")
 
 // ring is a directory of traces that takes at most so many bytes: the oldest
 // files make room for the newest one.
@@ -100,13 +100,13 @@ func (r *ring) removeOldest() error {
 	return nil
 }
 
-// room makes room for so many bytes and books them for a file.
-func (r *ring) room(name string, n int64) error {
+// reserve makes room for so many bytes and books them for a file.
+func (r *ring) reserve(name string, n int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.bytes+n > r.max {
 		if len(r.files) == 0 || r.files[0].ended.IsZero() {
-			return fmt.Errorf("%w: %d bytes", ErrRoom, r.max)
+			return fmt.Errorf("%w: %d bytes", ErrSize, r.max)
 		}
 		if err := r.removeOldest(); err != nil {
 			return err
@@ -139,7 +139,7 @@ type ringWriter struct {
 
 // Write implements io.Writer.
 func (w *ringWriter) Write(b []byte) (int, error) {
-	if err := w.ring.room(w.name, int64(len(b))); err != nil {
+	if err := w.ring.reserve(w.name, int64(len(b))); err != nil {
 		return 0, err
 	}
 	return w.out.Write(b)

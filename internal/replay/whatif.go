@@ -28,7 +28,7 @@ func NewWhatIf(change func(*isobar.Topology) *isobar.Topology) *WhatIf {
 // earlier version it stays with its own weights and is paused as the recording
 // is.
 func (w *WhatIf) Next(s *Step) (before, next *plan.Plan, err error) {
-	defer defect(&err)
+	defer recoverPanic(&err)
 	if s.First || w.current == nil {
 		w.current = s.Before
 	}

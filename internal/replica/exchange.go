@@ -248,8 +248,8 @@ func (x *exchange) release(in *inbound) {
 	}
 }
 
-// told returns what a replica told of itself on its stream.
-func (x *exchange) told(name string) (version string, summary *peerv1.Summary, connected bool) {
+// reported returns what a replica reported about itself on its stream.
+func (x *exchange) reported(name string) (version string, summary *peerv1.Summary, connected bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	in := x.streams[name]

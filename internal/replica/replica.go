@@ -453,11 +453,11 @@ func (r *Replica) Announce(closes bool) {
 	r.do(func(n *group.Node, now time.Duration) { n.Announce(now, closes) })
 }
 
-// Parts reports whether this replica leaves and no other one that lives stays.
-func (r *Replica) Parts() bool {
+// AllLeave reports whether this replica leaves and no other live one stays.
+func (r *Replica) AllLeave() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.node.Parts(r.clock())
+	return r.node.AllLeave(r.clock())
 }
 
 // Closing reports whether this replica leaves and may have to publish the group's last plan.

@@ -126,7 +126,7 @@ func (s *saver) write(all bool) (again time.Duration) {
 		return 0
 	}
 	if next.Known != s.known || next.Fence != s.fence {
-		s.told(s.writeReplica(&next))
+		s.report(s.writeReplica(&next))
 	}
 	if next.Plan.IsZero() || next.Plan.Version == s.version {
 		return 0
@@ -134,7 +134,7 @@ func (s *saver) write(all bool) (again time.Duration) {
 	if wait := savePlanEvery - time.Since(s.at); wait > 0 && !all {
 		return wait
 	}
-	s.told(s.writePlan(&next.Plan))
+	s.report(s.writePlan(&next.Plan))
 	return 0
 }
 
@@ -165,7 +165,7 @@ func (s *saver) writePlan(p *group.Plan) error {
 	return err
 }
 
-func (s *saver) told(err error) {
+func (s *saver) report(err error) {
 	switch {
 	case err != nil && !s.failed:
 		s.log.Error("could not save the replica's state; serving from memory", "error", err)

@@ -81,7 +81,7 @@ func (r *Replica) peerStatus(p *group.PeerView, leader string) MemberStatus {
 		out.Heard, out.Engine, out.Plan = p.Age.Seconds(), p.Status.Engine && p.Live, p.Status.Version
 	}
 	out.Cares = out.Leads && p.Status.Caretaker
-	version, summary, connected := r.server.told(p.Name)
+	version, summary, connected := r.server.reported(p.Name)
 	if connected {
 		out.Version = version
 		out.summarise(summary)
@@ -135,7 +135,7 @@ func (r *Replica) Connections() (live string, others []int) {
 		if !v.Peers[i].Live {
 			continue
 		}
-		if _, summary, connected := r.server.told(v.Peers[i].Name); connected {
+		if _, summary, connected := r.server.reported(v.Peers[i].Name); connected {
 			names = append(names, v.Peers[i].Name)
 			others = append(others, int(summary.GetConnections()))
 		}
@@ -154,7 +154,7 @@ func (r *Replica) Digests() map[string]string {
 		if !v.Peers[i].Live {
 			continue
 		}
-		if _, summary, connected := r.server.told(v.Peers[i].Name); connected {
+		if _, summary, connected := r.server.reported(v.Peers[i].Name); connected {
 			out[v.Peers[i].Name] = summary.GetConfigDigest()
 		}
 	}

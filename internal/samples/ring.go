@@ -44,7 +44,7 @@ type Values struct {
 }
 
 // maxGone is how many times as many localities as it has a service may have had
-// before its samples begin anew.
+// before its samples restart.
 const maxGone = 4
 
 // measures is the number of fields of Values, which are the first rows of a service.
@@ -228,7 +228,7 @@ func (r *Ring) fit(now int64, services []Service) {
 		total = r.Bytes()
 	}
 	if r.scale > 0 && total < r.budget {
-		if finer := r.bytesAt(r.scale - 1); finer <= r.budget/2 { // half: so that it does not swing
+		if finer := r.bytesAt(r.scale - 1); finer <= r.budget/2 { // half: so that it does not oscillate
 			r.rescale(r.scale - 1)
 		}
 	}

@@ -27,7 +27,7 @@ func (silentLister) StreamEndpoints(s endpointservicev3.EndpointDiscoveryService
 }
 
 // TestServicesOfASilentControlPlane: a server that starts without state beside a
-// control plane that says nothing takes away nothing from clients that come from
+// control plane that says nothing removes nothing from clients that come from
 // an earlier server: they keep cluster, listener and endpoints.
 func TestServicesOfASilentControlPlane(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

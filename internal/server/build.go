@@ -144,7 +144,7 @@ func (s *Server) buildSources() error {
 	}); err != nil {
 		return err
 	}
-	tellOverrides(s.registry, s.log)
+	logOverrides(s.registry, s.log)
 	s.archiver = operators.OpenArchiver(stateDir, s.log, s.metrics)
 	return nil
 }
@@ -260,7 +260,7 @@ func (s *Server) buildAdmin() error {
 		Archive: s.archiver.Archive(), Polls: s.gate.HTTP(s.services.hds.Handler()), Nearest: strict.Nearest,
 		Writable: s.settings.Fixed.Admin.Writable, Hosts: s.settings.Fixed.Admin.Hosts,
 		Token: s.gate.TokenCheck(), TokenForAll: s.settings.Fixed.Admin.TokenForAll,
-		Accepting: admission.TellYielding,
+		Accepting: admission.TrackRequests,
 		Gatherer:  s.metrics, Registerer: s.metrics, Logger: s.log,
 	})
 	s.admin = a
@@ -294,19 +294,19 @@ func serviceNames(registry *discovery.Registry) []string {
 	return out
 }
 
-// maxOverridesTold bounds how many overrides one line of the log names.
-const maxOverridesTold = 20
+// maxOverridesLogged bounds how many overrides one line of the log names.
+const maxOverridesLogged = 20
 
-// tellOverrides logs at the start what operators set before: it is in force
-// again, and can't be seen in the configuration.
-func tellOverrides(registry *discovery.Registry, log *slog.Logger) {
+// logOverrides logs at the start the overrides that operators set earlier: they are in
+// force again, and the configuration does not show them.
+func logOverrides(registry *discovery.Registry, log *slog.Logger) {
 	all := registry.Overrides()
 	if len(all) == 0 {
 		return
 	}
 	var told []string
 	for i, o := range all {
-		if i == maxOverridesTold {
+		if i == maxOverridesLogged {
 			told = append(told, fmt.Sprintf("and %d more", len(all)-i))
 			break
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // TestClassesOverTheWire: demand is a third too much. Clients of one locality
-// are told different drops by their class: batch jobs in both regions give way
+// are told different drops by their class: batch jobs in both regions yield
 // as far as they may, then everybody else does; payments do not.
 func TestClassesOverTheWire(t *testing.T) {
 	cfg := configuration(t)

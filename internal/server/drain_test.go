@@ -12,7 +12,7 @@ import (
 
 // TestDrainsThatBreakNeedForce: endpoints can be drained as long as the rest
 // keeps its ceilings; from there on the refusal tells the numbers, changes
-// nothing, and gives way to force.
+// nothing, and yields to force.
 func TestDrainsThatBreakNeedForce(t *testing.T) {
 	cfg := configuration(t)
 	cfg.Admin.Writable = true
@@ -129,7 +129,7 @@ func TestDrainsThatLeaveNoReserveNeedForce(t *testing.T) {
 }
 
 // TestServicesThatDrainNeedForce: a service that is replaced by one without a
-// zone is looked at, too; one that only grows is not. Plans go by what is declared, which
+// zone is looked at, too; one that only grows is not. Plans use what is declared, which
 // the rates of this test are made for: requests never queue where fake clients send them.
 func TestServicesThatDrainNeedForce(t *testing.T) {
 	cfg := configuration(t)

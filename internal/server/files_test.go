@@ -16,7 +16,7 @@ import (
 )
 
 // TestStatusTellsOfFilesThatAreRefused: what is wrong with the files on disk
-// needs attention until it is mended, though what they held before goes on.
+// needs attention until it is fixed, though what they held before goes on.
 func TestStatusTellsOfFilesThatAreRefused(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	dir := t.TempDir()

@@ -45,8 +45,8 @@ func (s *Server) joinGroup() (err error) {
 		XDS: s.services.xds, LRS: s.services.lrs, HDS: s.services.hds, Checkers: checkers{s.services.hds},
 		Clients: s.clients, Marks: s.sampler, Admin: func() *admin.Server { return s.admin }, Interval: s.settings.Interval,
 		Version: s.opts.Version, Listener: s.listeners.Replicas,
-		Identity:       identity.Options{Name: member.Listener, Log: s.log, Metrics: s.identity, Trigger: &s.trigger},
-		ProviderSettle: s.opts.ProviderSettle, BalanceCalm: s.opts.BalanceCalm, Timing: s.opts.ReplicaTiming,
+		Identity:      identity.Options{Name: member.Listener, Log: s.log, Metrics: s.identity, Trigger: &s.trigger},
+		ProviderGrace: s.opts.ProviderGrace, BalanceAfter: s.opts.BalanceAfter, Timing: s.opts.ReplicaTiming,
 		Log: s.log, Registerer: s.metrics,
 	})
 	return err

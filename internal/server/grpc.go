@@ -68,9 +68,9 @@ func (s *services) Stop() {
 // they are to drop nothing.
 const lastPlanPatience = time.Second
 
-// Settle implements [listen.Services]: it waits until clients have accepted a last plan without drops, if
+// WaitAcknowledged implements [listen.Services]: it waits until clients have accepted a last plan without drops, if
 // there is one, for a bounded time.
-func (s *services) Settle() {
+func (s *services) WaitAcknowledged() {
 	if !s.loop.Undropped() {
 		return
 	}
@@ -101,9 +101,9 @@ func (s *services) setHealth(names []string, to healthpb.HealthCheckResponse_Ser
 	}
 }
 
-// tellHealth has gRPC's health service say SERVING, for the server and each of
+// serveHealth sets gRPC's health service to SERVING, for the server and each of
 // the named services, from the first plan until the server begins to stop.
-func (s *services) tellHealth(ctx context.Context, names []string) {
+func (s *services) serveHealth(ctx context.Context, names []string) {
 	select {
 	case <-s.xds.Ready():
 		s.setHealth(names, healthpb.HealthCheckResponse_SERVING)

@@ -214,7 +214,7 @@ func TestLostCheckersFlipNothing(t *testing.T) {
 	})
 }
 
-// TestHealthSurvivesARestart: a new process goes by what was found before,
+// TestHealthSurvivesARestart: a new process uses what was found before,
 // until the checkers are back, and nothing flips when they are.
 func TestHealthSurvivesARestart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -176,7 +176,7 @@ func (p *rawPeer) answer() {
 	}
 }
 
-// TestStreamsThatNeverRead: clients that take nothing, be it by flow control or
+// TestStreamsThatNeverRead: clients that take nothing, by flow control or
 // by leaving their connection unread, delay nobody; the latter are sent away,
 // and nothing stays of either.
 func TestStreamsThatNeverRead(t *testing.T) {

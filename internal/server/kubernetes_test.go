@@ -109,7 +109,7 @@ func (w *heldWorld) attention(code admin.Code, text string) {
 }
 
 // TestKubernetesServicesUnderLoad: a reload that does not concern the Services of a
-// cluster leaves them to it, and one that would take away what clients send to is held.
+// cluster leaves them to it, and one that would remove what clients send to is held.
 func TestKubernetesServicesUnderLoad(t *testing.T) {
 	t.Parallel()
 	w, api, source := newKubernetesWorld(t)

@@ -33,7 +33,7 @@ func growing(at time.Time) []fleet.AgentOptions {
 }
 
 // TestPauseFreezesWeightsWhileHealthGoesOn: nothing is decided while a service
-// is paused, also after a restart; a zone that fails is left all the same; and
+// is paused, also after a restart; a zone that fails is left nevertheless; and
 // it goes on when it is resumed.
 func TestPauseFreezesWeightsWhileHealthGoesOn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -73,7 +73,7 @@ func TestBadFilesKeepTheLastGood(t *testing.T) {
 		{"over the limit", good(2) + strings.Repeat("#", config.MaxBytes), "too large"},
 	} {
 		port := 10 + i
-		write(good(port)) // so that each is told anew
+		write(good(port)) // so that each is told again
 		wait(tc.name+", before", func() bool { return endpoints() == fmt.Sprintf("10.0.0.1:%d", port) })
 		before := len(log.String())
 		write(tc.text)

@@ -27,7 +27,7 @@ func TestReplicasShareConnections(t *testing.T) {
 	peers := []string{"a=" + listen[0], "b=" + listen[1]}
 	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
 	begin := func(name, listen string) *member {
-		options := server.Options{ReplicaTiming: quick, BalanceCalm: 3 * time.Second}
+		options := server.Options{ReplicaTiming: quick, BalanceAfter: 3 * time.Second}
 		return startMemberWith(t, replicaConfig(t, name, listen, election, checkoutAndCart, peers...), options)
 	}
 	a := begin("a", listen[0])

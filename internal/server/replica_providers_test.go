@@ -130,7 +130,7 @@ func TestGroupBesideAnotherControlPlane(t *testing.T) {
 		replicaConfig(t, "b", listen[1], election, fileServices, peers...) + discovery,
 	}
 	begin := func(which int, plane *controlPlane) *member {
-		return startMemberWith(t, configs[which], server.Options{ReplicaTiming: quick, DialSource: plane.dial, ProviderSettle: settle})
+		return startMemberWith(t, configs[which], server.Options{ReplicaTiming: quick, DialSource: plane.dial, ProviderGrace: settle})
 	}
 	a := begin(0, first)
 	testhelp.Eventually(t, "a leads with what its control plane lists", func() bool { return a.group().Leader == "a" && a.listedPorts() == "1 2" })

@@ -48,12 +48,12 @@ type Options struct {
 	DialDNS func(ctx context.Context, network, address string) (net.Conn, error)
 	// NoConsole leaves out the web console, also where the configuration has it.
 	NoConsole bool
-	// ProviderSettle is how long a provider of a new leader of a group has to have listed
+	// ProviderGrace is how long a provider of a new leader of a group has to have listed
 	// everything before what it does not list counts as gone; 0 = 5 minutes.
-	ProviderSettle time.Duration
-	// BalanceCalm is for how long the same replicas have to be live before this one closes
+	ProviderGrace time.Duration
+	// BalanceAfter is for how long the same replicas have to be live before this one closes
 	// connections that others should have; 0 = a minute.
-	BalanceCalm time.Duration
+	BalanceAfter time.Duration
 	// DialSource opens the connection to the other control plane that the
 	// configuration names; nil = the system's dialer.
 	DialSource func(ctx context.Context, address string) (net.Conn, error)
@@ -152,7 +152,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return s.gate.ServePolls(unserved, s.listeners.REST, s.services.polls()) // those that poll learn what they drop no longer, too
 		})
 	}
-	during(func(ctx context.Context) { s.services.tellHealth(ctx, s.grpc.Names()) })
+	during(func(ctx context.Context) { s.services.serveHealth(ctx, s.grpc.Names()) })
 	if s.admin != nil {
 		g.Go(func() error { return s.admin.Serve(unserved, s.gate.AdminListener(s.listeners.Admin)) })
 	}

@@ -38,7 +38,7 @@ func (d *fullDisk) CompareAndSwapNotify(ctx context.Context, key string, revisio
 	return d.Store.CompareAndSwapNotify(ctx, key, revision, data, written)
 }
 
-// TestStatusTellsWhatNeedsAttention: nothing while all is in order; a state
+// TestStatusTellsWhatNeedsAttention: nothing while nothing needs attention; a state
 // that can't be written, overload and dead zones when there are any; and
 // nothing again when they are over.
 func TestStatusTellsWhatNeedsAttention(t *testing.T) {

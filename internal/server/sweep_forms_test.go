@@ -159,7 +159,7 @@ func (w *sweepWorld) sweepCalls(method string, full proto.Message) tally {
 }
 
 // isClear tells whether there is no refusal, or one that says what is wrong, to whom can
-// mend it.
+// fix it.
 func isClear(err error) bool {
 	st := status.Convert(err)
 	switch st.Code() {

@@ -231,7 +231,7 @@ func (s *sweepStream) outcome(before int) string {
 	}
 }
 
-// clear tells whether a refusal says what is wrong, to whom can mend it.
+// clear tells whether a refusal says what is wrong, to whom can fix it.
 func (s *sweepStream) clear() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

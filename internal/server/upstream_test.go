@@ -155,7 +155,7 @@ func (l *changing) StreamEndpoints(s endpointservicev3.EndpointDiscoveryService_
 	}
 }
 
-// TestAttentionToAnotherControlPlane: an assignment that it takes away, or that can't
+// TestAttentionToAnotherControlPlane: an assignment that it removes, or that can't
 // be used, is told, and what it listed before stays.
 func TestAttentionToAnotherControlPlane(t *testing.T) {
 	assignment := func(port uint32) *endpointv3.ClusterLoadAssignment {

@@ -42,7 +42,7 @@ func newBand(w *world) (balancer, error) {
 	return b, nil
 }
 
-// health orders anew the endpoints that can be used.
+// health orders again the endpoints that can be used.
 func (b *band) health(time.Duration) error {
 	for _, c := range b.w.clients {
 		g := c.population.group

@@ -51,7 +51,7 @@ func (b *central) decide(now time.Duration) error {
 				demand[i] = max(leastDemand, l.Demand)
 			}
 		}
-		p := s.problem(demand, s.believed())
+		p := s.problem(demand, s.declared())
 		flows, err := b.flow(p)
 		if err != nil {
 			return err

@@ -76,12 +76,12 @@ func callFleet(t *testing.T, seed uint64) *sim.Scenario {
 	return sc
 }
 
-// TestCallersOfOneServiceDoNotSwing: where two services call a third one, what the
+// TestCallersOfOneServiceDoNotOscillate: where two services call a third one, what the
 // plan makes of wrong capacities, of clients that do not report, of noise and
 // delays comes to rest. The last three seeds are those that did not: while calls
 // were counted twice, and while load that does not report began and ceased to
 // count in a step.
-func TestCallersOfOneServiceDoNotSwing(t *testing.T) {
+func TestCallersOfOneServiceDoNotOscillate(t *testing.T) {
 	const (
 		settled = 8 * time.Minute
 		ticks   = 180
@@ -116,7 +116,7 @@ func TestCallersOfOneServiceDoNotSwing(t *testing.T) {
 				t.Fatal(err)
 			}
 			for k, v := range series {
-				if n := swings(v); n > ticks/20 {
+				if n := oscillations(v); n > ticks/20 {
 					t.Errorf("%s turns %d times in %d ticks", k, n, ticks)
 				}
 			}

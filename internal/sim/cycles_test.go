@@ -11,9 +11,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/sim"
 )
 
-// swings counts how often a series turns, where it oscillates by a point or
+// oscillations counts how often a series turns, where it oscillates by a point or
 // more.
-func swings(series []float64) int {
+func oscillations(series []float64) int {
 	turns, up, moved, last := 0, false, false, series[0]
 	for _, v := range series {
 		d := v - last
@@ -32,11 +32,11 @@ func swings(series []float64) int {
 	return turns
 }
 
-// TestWrongCapacityAndSilentClientsDoNotSwing: what utilization tells beyond the
+// TestWrongCapacityAndSilentClientsDoNotOscillate: what utilization tells beyond the
 // reported load moves load away, and with it what told so. This is where a
 // quick estimate is a limit cycle: 74 turns in 180 ticks, with half of the
 // declared capacity and two of five clients silent.
-func TestWrongCapacityAndSilentClientsDoNotSwing(t *testing.T) {
+func TestWrongCapacityAndSilentClientsDoNotOscillate(t *testing.T) {
 	const (
 		settled = 5 * time.Minute
 		ticks   = 180
@@ -73,7 +73,7 @@ func TestWrongCapacityAndSilentClientsDoNotSwing(t *testing.T) {
 				t.Fatal(err)
 			}
 			for l := range series {
-				if n := swings(series[l]); n > ticks/20 {
+				if n := oscillations(series[l]); n > ticks/20 {
 					t.Errorf("%s turns %d times in %d ticks", sc.Topology.Services[0].Localities[l].Locality, n, ticks)
 				}
 			}

@@ -18,7 +18,7 @@ func (w *world) flow() {
 			s.arrive()
 			w.serve(s)
 			for _, g := range s.groups {
-				w.book(g)
+				w.record(g)
 			}
 		}
 	})
@@ -153,8 +153,8 @@ func (w *world) timeout() float64 {
 	return defaultTimeout.Seconds()
 }
 
-// book adds what a group's clients sent in this step to what they will report.
-func (w *world) book(g *group) {
+// record adds what a group's clients sent in this step to what they will report.
+func (w *world) record(g *group) {
 	if !w.reports {
 		return
 	}

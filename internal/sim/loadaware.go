@@ -23,7 +23,7 @@ const (
 	awarePeriod    = time.Second
 	awareSmoothing = 5 * time.Second
 	awareThreshold = 0.1  // of utilization, by which the own locality may be fuller
-	awareProbe     = 0.03 // of the traffic goes elsewhere at the least
+	awareProbe     = 0.03 // of the traffic goes elsewhere at least
 )
 
 // proxyView is what one proxy believes of the sites.
@@ -61,7 +61,7 @@ func (b *loadAware) step(now time.Duration) error {
 	return nil
 }
 
-// awareAt reports whether a proxy weighs its localities anew now: each does it at
+// awareAt reports whether a proxy weighs its localities again now: each does it at
 // moments of its own.
 func awareAt(w *world, c *client, now time.Duration) bool {
 	phase := time.Duration(draw(w.sc.Seed, drawPhase, c.id) * float64(awarePeriod))

@@ -29,7 +29,7 @@ func (b *localPolicy) health(time.Duration) error {
 		for i := range demand {
 			demand[i] = 1
 		}
-		p := s.problem(demand, s.believed())
+		p := s.problem(demand, s.declared())
 		flows, err := b.flow(p)
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ type Loss struct {
 	From, To time.Duration
 }
 
-// Pushes is what a Loss takes away that is no input: assignments on their way to
+// Pushes is what a Loss removes that is no input: assignments on their way to
 // clients, which go on with what they have.
 const Pushes plan.InputKind = "pushes"
 

@@ -97,7 +97,7 @@ func TestReportsLost(t *testing.T) {
 }
 
 // While health and topology are old, the fleet follows its load, at half the
-// pace, and nothing is taken for unhealthy anew.
+// pace, and nothing is taken for unhealthy again.
 func TestHealthAndTopologyLost(t *testing.T) {
 	sc := lossy(t,
 		sim.Loss{Input: plan.InputHealth, From: lostFrom, To: lostTo},

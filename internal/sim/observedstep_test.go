@@ -7,7 +7,7 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// With capacities that are declared rightly, plans that go by what requests tell settle
+// With capacities that are declared rightly, plans that use estimates from requests settle
 // after a step as those do that know the capacities, but for a few delays.
 func TestStepSettlesByRequests(t *testing.T) {
 	settled, all := 0, 0

@@ -20,9 +20,9 @@ func (s *service) problem(demand []float64, sites []solver.Locality) policy.Prob
 	return p
 }
 
-// believed is the capacity of each site as declared and by known health,
+// declared returns the capacity of each site as declared and by known health,
 // requests/s, with the requests that its usable endpoints work on at once.
-func (s *service) believed() []solver.Locality {
+func (s *service) declared() []solver.Locality {
 	out := make([]solver.Locality, len(s.sites))
 	for i := range s.sites {
 		for e := s.sites[i].first; e < s.sites[i].end; e++ {

@@ -19,7 +19,7 @@ type requests struct {
 	rng     *rand.Rand
 	events  events
 	sending []sender // populations that send from outside, with the sum of rates up to each
-	book    totals   // of the requests that ended in this tick
+	records totals   // of the requests that ended in this tick
 	hist    histogram
 }
 
@@ -349,13 +349,13 @@ func (r *requests) call(q *request, at float64) bool {
 // drop ends a request that the client drops as told.
 func (r *requests) drop(q *request) {
 	p := q.client.population
-	r.book.hops++
-	r.book.shed++
+	r.records.hops++
+	r.records.shed++
 	if p.source != nil {
-		r.book.roots++
+		r.records.roots++
 	}
 	if s := p.group.service; s.spec.Criticality != nil {
-		r.book.classes[p.class].add(1, 1, 0)
+		r.records.classes[p.class].add(1, 1, 0)
 	}
 	if parent := q.parent; parent != nil { // the caller lives with it
 		if parent.children--; parent.children == 0 {
@@ -367,7 +367,7 @@ func (r *requests) drop(q *request) {
 // count counts a request that ended. One that failed counts with the timeout: a
 // quick failure is no quick answer.
 func (r *requests) count(q *request, at float64, ok bool) {
-	p, t := q.client.population, &r.book
+	p, t := q.client.population, &r.records
 	ms := 1000 * (at - q.began)
 	failed := 0.0
 	if !ok {
@@ -394,16 +394,16 @@ func (r *requests) distance(q *request) {
 	g := q.client.population.group
 	b := block{w: r.w}
 	b.distance(g, &g.service.sites[q.site], 1)
-	r.book.add(&b.tick)
+	r.records.add(&b.tick)
 }
 
 // take returns the totals of a tick, and begins the next one.
 func (r *requests) take(t *totals, h *histogram) {
-	r.book.answered = r.book.hops // see rootsAnswered: each counts with a latency but for those that were dropped
-	if r.book.roots > 0 {
-		r.book.answered *= 1 - r.book.shed/max(1, r.book.hops)
+	r.records.answered = r.records.hops // see rootsAnswered: each counts with a latency but for those that were dropped
+	if r.records.roots > 0 {
+		r.records.answered *= 1 - r.records.shed/max(1, r.records.hops)
 	}
-	t.add(&r.book)
+	t.add(&r.records)
 	h.merge(&r.hist)
-	r.book, r.hist = totals{}, histogram{}
+	r.records, r.hist = totals{}, histogram{}
 }

@@ -53,10 +53,10 @@ func Square(period, start time.Duration, low, high float64) Shape {
 	}
 }
 
-// Wave swings between 1-swing and 1+swing, with its first peak at a moment.
-func Wave(period, peak time.Duration, swing float64) Shape {
+// Wave varies between 1-amplitude and 1+amplitude, with its first peak at a moment.
+func Wave(period, peak time.Duration, amplitude float64) Shape {
 	return func(at time.Duration) float64 {
-		return 1 + swing*math.Cos(2*math.Pi*float64(at-peak)/float64(period))
+		return 1 + amplitude*math.Cos(2*math.Pi*float64(at-peak)/float64(period))
 	}
 }
 

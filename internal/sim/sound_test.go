@@ -165,7 +165,7 @@ func (j *judgement) answers(w *world) func() error {
 }
 
 // capacities: what a locality may get follows from what is declared and up. Where plans
-// go by what requests tell, what is in use moves by a twentieth upwards and 15% downwards
+// use estimates from requests, what is in use moves by a twentieth upwards and 15% downwards
 // in a decision at most.
 func (j *judgement) capacities() error {
 	for l := range j.now.Spec.Localities {

@@ -190,7 +190,7 @@ func (j *judgement) loads() (before, now []float64, displaced, rounding float64)
 	return before, now, displaced, rounding
 }
 
-// untold is what sources want in shares of less than a unit, which the wire can't
+// untold is the load of wanted shares of less than a unit, which the wire can't
 // tell, and which goes where they send most.
 func (j *judgement) untold() float64 {
 	sum := 0.0

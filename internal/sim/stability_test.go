@@ -13,7 +13,7 @@ import (
 
 // TestStableUnderDelaysAndWrongCapacity: whatever reports and pushes take, up to
 // three intervals, and however wrong declared capacities are, up to half, shares
-// stand still after a step; they do not swing.
+// stand still after a step; they do not oscillate.
 func TestStableUnderDelaysAndWrongCapacity(t *testing.T) {
 	const (
 		settled = stepAt + 40*interval

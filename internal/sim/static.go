@@ -21,7 +21,7 @@ func newStatic(demand func(w *world) [][]float64) func(w *world) (balancer, erro
 		b := &static{w: w}
 		for i, d := range demand(w) {
 			s := w.services[i]
-			p := s.problem(d, s.believed()).Service
+			p := s.problem(d, s.declared()).Service
 			p.MaxShed = 0
 			sol, err := solver.Solve(solver.Problem{Services: []solver.Service{p}})
 			if err != nil {

@@ -82,7 +82,7 @@ func TestDamageFallsBackToTheVersionBefore(t *testing.T) {
 	})
 }
 
-// TestWhatIsNoFileFallsBackToo: a directory or a pipe in the place of a version,
+// TestWhatIsNoFileFallsBackToo: a directory or a pipe instead of a version,
 // or a file that gives an I/O error, neither ends nor stops the start.
 func TestWhatIsNoFileFallsBackToo(t *testing.T) {
 	for name, put := range map[string]func(path string) error{

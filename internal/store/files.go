@@ -165,7 +165,7 @@ func (f *Files) CompareAndSwapNotify(ctx context.Context, key string, revision u
 		return 0, fmt.Errorf("saving state %s: %w", key, err)
 	}
 	f.seen[key] = true
-	f.watches.tell(key, next)
+	f.watches.notify(key, next)
 	return next.Revision, nil
 }
 

@@ -21,7 +21,7 @@ func FuzzFile(f *testing.F) {
 	f.Add(seed[:40])
 	f.Add([]byte("ISOBARST"))
 	f.Add([]byte(nil))
-	dir, _, before := twoVersions(f) // one directory for all: it is made anew below
+	dir, _, before := twoVersions(f) // one directory for all: it is made again below
 	f.Fuzz(func(t *testing.T, file []byte) {
 		writeBytes(t, dir, "a.state.prev", before)
 		writeBytes(t, dir, "a.state", file)

@@ -53,7 +53,7 @@ func (m *Memory) CompareAndSwapNotify(ctx context.Context, key string, revision 
 	}
 	v := Value{Data: bytes.Clone(data), Revision: revision + 1}
 	m.values[key] = v
-	m.watches.tell(key, v)
+	m.watches.notify(key, v)
 	written()
 	return v.Revision, nil
 }

@@ -41,9 +41,9 @@ func (w *watchers) drop(key string, ch chan Value) {
 	}
 }
 
-// tell hands v to all watches of key; a value that was not taken yet is
-// replaced, so this never blocks.
-func (w *watchers) tell(key string, v Value) {
+// notify passes v to all watches of key. It replaces a value that was not received
+// yet, so it never blocks.
+func (w *watchers) notify(key string, v Value) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for ch := range w.byKey[key] {

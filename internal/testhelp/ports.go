@@ -19,7 +19,7 @@ var given sync.Map // ports of FreePort
 
 // FreePort is an address of this machine where nothing listens, and nobody gets
 // to by chance: for a process that is to be found there, even when it starts
-// anew.
+// again.
 func FreePort(tb testing.TB) string {
 	tb.Helper()
 	for range 1000 {

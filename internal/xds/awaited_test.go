@@ -6,7 +6,7 @@ import (
 )
 
 // A service whose endpoints are not known yet is not gone: nobody is told that it
-// has none, or has its cluster taken away, and its endpoints come when they are
+// has none, or has its cluster removed, and its endpoints come when they are
 // known.
 func TestAwaitedServices(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -32,13 +32,13 @@ type Client struct {
 }
 
 // Polls tells whether the client has no stream, but asks again and again.
-func (c *Client) Polls() bool { return c.Variant == formRest }
+func (c *Client) Polls() bool { return c.Variant == apiRest }
 
 // ClientType is how far a client has followed one type of resource.
 type ClientType struct {
 	Type       string    `json:"type"` // cds, eds, lds, rds or other
 	Subscribed int       `json:"subscribed"`
-	Names      []string  `json:"names,omitempty"` // sorted; only where they are [MostNamesTold] or fewer, and no wildcard
+	Names      []string  `json:"names,omitempty"` // sorted; only where they are [MostNamesListed] or fewer, and no wildcard
 	Wildcard   bool      `json:"wildcard,omitempty"`
 	Sent       string    `json:"sent"`  // version of the last response
 	Acked      string    `json:"acked"` // version of the last response that was accepted
@@ -54,8 +54,8 @@ type ClientType struct {
 	InSync       bool     `json:"in_sync"` // it accepted everything that it should have
 }
 
-// MostNamesTold bounds the names of a [ClientType].
-const MostNamesTold = 10
+// MostNamesListed bounds the names of a [ClientType].
+const MostNamesListed = 10
 
 // Nack is a client's rejection of a response.
 type Nack struct {
@@ -101,19 +101,19 @@ func describe(s *stream) (Client, bool) {
 		Locality:  s.node.Locality,
 		Agent:     s.node.UserAgent,
 		Peer:      s.peer,
-		Variant:   form(s.delta),
+		Variant:   apiLabel(s.delta),
 		Connected: s.connected,
 		InSync:    true,
 
 		Aggregated: s.only == "",
 		GRPC:       s.node.IsGRPC(),
 	}
-	var api rpc.Form
+	var api rpc.APIVersion
 	for _, w := range s.watches {
 		t := describeType(w)
 		t.Missing, t.MissingCount = w.missing(s.view.Set(), maxMissing)
-		if w.kind != resource.Other && w.as.Form > api {
-			api = w.as.Form
+		if w.kind != resource.Other && w.as.API > api {
+			api = w.as.API
 		}
 		c.Types = append(c.Types, t)
 		c.InSync = c.InSync && t.InSync
@@ -135,7 +135,7 @@ func describeType(w *watch) ClientType {
 		Rejected:   w.rejects,
 		InSync:     w.inSync(),
 	}
-	if !t.Wildcard && t.Subscribed <= MostNamesTold {
+	if !t.Wildcard && t.Subscribed <= MostNamesListed {
 		t.Names = slices.Sorted(w.each)
 	}
 	if !w.nack.At.IsZero() {
@@ -151,7 +151,7 @@ func (p *poller) describe() Client {
 	inSync := p.acked == p.version
 	return Client{
 		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, Locality: p.node.Locality, Agent: p.node.UserAgent,
-		Peer: p.key.host, Variant: formRest, API: p.key.as.Form.String(), Connected: p.since, InSync: inSync,
+		Peer: p.key.host, Variant: apiRest, API: p.key.as.API.String(), Connected: p.since, InSync: inSync,
 		Types: []ClientType{{
 			Type: kind.String(), Subscribed: len(p.key.names.names), Wildcard: len(p.key.names.names) == 0,
 			Sent: p.version, Acked: p.acked, SentAt: p.sentAt, AckedAt: p.ackedAt, Waiting: !inSync, InSync: inSync,

@@ -56,7 +56,7 @@ func (a *answer) still(x *sub, r *view.Resource) {
 //
 // Make before break: first what is new or changed, in the order of the kinds
 // (clusters before the listeners and routes that lead to them), then what is
-// taken away.
+// removed.
 func (s *session) next(now time.Time) (*rpc.Frame, resource.Kind) {
 	for _, breaking := range []bool{false, true} {
 		if breaking && !s.mayBreak(now) {
@@ -78,7 +78,7 @@ func (s *session) next(now time.Time) (*rpc.Frame, resource.Kind) {
 	return nil, resource.Other
 }
 
-// mayBreak tells whether clusters and endpoints may be taken away: not while
+// mayBreak tells whether clusters and endpoints may be removed: not while
 // changes of listeners or routes wait for the client, and yet after a bounded
 // time.
 func (s *session) mayBreak(now time.Time) bool {
@@ -318,25 +318,25 @@ func (s *session) number(w *watch, pieces mem.BufferSlice, end []byte, now time.
 }
 
 // tails are the ends of responses, encoded once.
-type tails [2][rpc.Forms][resource.Kinds]mem.Buffer // delta last
+type tails [2][rpc.APIVersions][resource.Kinds]mem.Buffer // delta last
 
 func newTails(identifier string) tails {
 	var t tails
 	for delta := range t {
 		for f := range t[delta] {
 			name := identifier
-			if rpc.Form(f) == rpc.V2017 {
+			if rpc.APIVersion(f) == rpc.V2017 {
 				name = "" // there was no such field
 			}
 			for k := range t[delta][f] {
-				t[delta][f][k] = mem.SliceBuffer(resource.ResponseTail(resource.Kind(k).URLIn(rpc.Form(f)), name, delta == 1))
+				t[delta][f][k] = mem.SliceBuffer(resource.ResponseTail(resource.Kind(k).URLIn(rpc.APIVersion(f)), name, delta == 1))
 			}
 		}
 	}
 	return t
 }
 
-func (t *tails) of(delta bool, form rpc.Form, kind resource.Kind) mem.Buffer {
+func (t *tails) of(delta bool, form rpc.APIVersion, kind resource.Kind) mem.Buffer {
 	if delta {
 		return t[1][form][kind]
 	}

@@ -126,7 +126,7 @@ func (s *session) want(w *watch, x *sub) *view.Resource {
 
 // withdrawn reports whether a gRPC client learns from its cluster that the
 // service is gone. It must not get an assignment without endpoints: that would
-// take away what it keeps with ignore_resource_deletion.
+// remove what it keeps with ignore_resource_deletion.
 func (s *session) withdrawn(assignment string) bool {
 	if !s.node.IsGRPC() {
 		return false
@@ -203,7 +203,7 @@ func (s *session) renewDue(due map[string]view.Lifetime) bool {
 		return false
 	}
 	for _, w := range s.watches {
-		if w.kind != resource.Endpoints || w.as.Form == rpc.V2017 {
+		if w.kind != resource.Endpoints || w.as.API == rpc.V2017 {
 			continue // in 2017 nothing grew stale
 		}
 		if !w.otherwise {

@@ -219,7 +219,7 @@ func TestEnvoysAreToldThatAServiceIsUnknown(t *testing.T) {
 	})
 }
 
-// A grpc-js client compares what returns with what was taken away, and ignores
+// A grpc-js client compares what returns with what was removed, and ignores
 // what is equal; C-core waits for routes that did not change. Each time a service
 // returns to them, its listener and its cluster differ.
 func TestWhatReturnsDiffersForClientsThatCompare(t *testing.T) {
@@ -258,7 +258,7 @@ func TestWhatReturnsDiffersForClientsThatCompare(t *testing.T) {
 }
 
 // A gRPC client learns from its cluster that a service is gone. An assignment
-// without endpoints would take away what it keeps with ignore_resource_deletion.
+// without endpoints would remove what it keeps with ignore_resource_deletion.
 func TestGRPCClientsAreNotToldTwiceThatAServiceIsGone(t *testing.T) {
 	for _, cds := range []bool{true, false} {
 		inWorld(t, func(w *world) {

@@ -90,7 +90,7 @@ func TestSubscriptionsInEveryAnswerDoNotLoop(t *testing.T) {
 			if last != "eds v2: a@2" {
 				t.Errorf("refusing %v: after a change it has %s", refuses, last)
 			}
-			// What it asks for anew comes, too.
+			// What it asks for again comes, too.
 			c.subscribe(edsURL, "b")
 			for range 300 {
 				answer()

@@ -105,7 +105,7 @@ func TestDeltaNamesOfAStreamAreLimited(t *testing.T) {
 	}, limit)
 }
 
-// Names that come and go must not pile up, be it while an answer is awaited or
+// Names that come and go must not pile up, while an answer is awaited or
 // while nothing is published.
 func TestNamesThatCameAndWentAreForgotten(t *testing.T) {
 	heap := func() int64 {

@@ -24,12 +24,12 @@ type localityGroup struct {
 	updating sync.Mutex // held by the one that brings the view up to date
 
 	// mu may be taken while a stream's lock is held, never the other way.
-	mu      sync.Mutex
-	view    *view.View
-	changed chan struct{} // closed and replaced when view changes
-	streams map[*stream]struct{}
-	subs    map[subKey]*subscription
-	forms   map[string]int // in how many a name is subscribed
+	mu       sync.Mutex
+	view     *view.View
+	changed  chan struct{} // closed and replaced when view changes
+	streams  map[*stream]struct{}
+	subs     map[subKey]*subscription
+	versions map[string]int // in how many a name is subscribed
 	// wanted counts the subs of each service, which may have several names. A sub whose
 	// name is an alias counts for both services that the name may stand for.
 	wanted  map[string]int
@@ -58,7 +58,7 @@ func (k subKey) services() (service, alias string) {
 func newLocalityGroup(l isobar.Locality, appeared func(), names *nameBudget) *localityGroup {
 	return &localityGroup{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
-		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{}, wanted: map[string]int{}, as: map[rpc.As]int{},
+		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, versions: map[string]int{}, wanted: map[string]int{}, as: map[rpc.As]int{},
 	}
 }
 
@@ -171,7 +171,7 @@ func (z *localityGroup) asksFor(service string) bool {
 
 // wants tells whether anybody subscribes to an assignment, in whatever form. The
 // lock is held.
-func (z *localityGroup) wants(name string) bool { return z.forms[name] > 0 }
+func (z *localityGroup) wants(name string) bool { return z.versions[name] > 0 }
 
 // add makes st follow the group and gives the view to start from.
 func (z *localityGroup) add(st *stream) *view.View {
@@ -251,7 +251,7 @@ func (z *localityGroup) enter(key subKey, a *nameAccount) (first bool) {
 		}
 		z.as[key.as]++
 		z.names.add(a, key.size())
-		z.forms[key.name]++
+		z.versions[key.name]++
 		z.want(key, 1)
 	}
 	sub.streams++
@@ -292,14 +292,14 @@ func (z *localityGroup) unsubscribe(key subKey, acked string) {
 		}
 		z.names.add(sub.account, -key.size())
 		z.want(key, -1)
-		if z.forms[key.name]--; !z.wants(key.name) {
-			delete(z.forms, key.name)
+		if z.versions[key.name]--; !z.wants(key.name) {
+			delete(z.versions, key.name)
 			z.view.Forget(key.name)
 		}
 		return
 	}
 	sub.move(acked, "")
-	sub.settle(time.Now())
+	sub.noteConverged(time.Now())
 }
 
 // awaitACK says of a subscriber of assignments whether to wait until it says that it
@@ -319,7 +319,7 @@ func (z *localityGroup) awaitACK(keys []subKey, yes bool) {
 			continue
 		}
 		sub.mute++
-		sub.settle(now)
+		sub.noteConverged(now)
 	}
 }
 
@@ -333,7 +333,7 @@ func (z *localityGroup) acknowledge(as rpc.As, subs []*sub, now time.Time) {
 		}
 		if sub := z.subs[subKey{s.name, as}]; sub != nil {
 			sub.move(s.acked, s.sent.Steers())
-			sub.settle(now)
+			sub.noteConverged(now)
 		}
 		s.acked = s.sent.Steers()
 	}
@@ -355,7 +355,7 @@ func (z *localityGroup) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
 			from = i.before.Steers()
 		}
 		sub.move(from, i.now.Steers())
-		sub.settle(now)
+		sub.noteConverged(now)
 	}
 }
 
@@ -434,7 +434,7 @@ func (s *subscription) publish(version string, now time.Time) {
 		return
 	}
 	s.current, s.ackedAt = version, time.Time{}
-	s.settle(now) // some may have it from before
+	s.noteConverged(now) // some may have it from before
 }
 
 // move counts a stream at another version than before.
@@ -455,11 +455,10 @@ func (s *subscription) move(from, to string) {
 	}
 }
 
-// settle notes when enough streams have the current content: 95%, of those that
-// say what they have. It stays
-// noted until the content changes: a stream that joins later begins with the
-// current content anyway.
-func (s *subscription) settle(now time.Time) {
+// noteConverged notes when 95% of the streams that acknowledge have the current
+// content. The note stays until the content changes: a stream that joins later begins
+// with the current content anyway.
+func (s *subscription) noteConverged(now time.Time) {
 	speak := s.streams - s.mute
 	if s.current == "" || !s.ackedAt.IsZero() || speak == 0 {
 		return

@@ -74,11 +74,11 @@ func newMetrics(r prometheus.Registerer, names *nameBudget) *metrics {
 	return m
 }
 
-// formRest stands for clients without a stream.
-const formRest = "rest"
+// apiRest stands for clients without a stream.
+const apiRest = "rest"
 
-// form is the label of a stream.
-func form(delta bool) string {
+// apiLabel is the label of a stream.
+func apiLabel(delta bool) string {
 	if delta {
 		return "delta"
 	}

@@ -32,7 +32,7 @@ func TestNamesInAnyOrder(t *testing.T) {
 				names = slices.Clone(all)
 				random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 				names = names[:1+random.IntN(3)]
-			case 1: // one of them twice, in the place of another
+			case 1: // one of them twice, instead of another
 				if len(names) > 1 {
 					names[random.IntN(len(names))] = names[random.IntN(len(names))]
 				}

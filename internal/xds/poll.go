@@ -61,7 +61,7 @@ type pollKey struct {
 type Answer struct {
 	Version   string
 	TypeURL   string
-	Form      rpc.Form
+	API       rpc.APIVersion
 	Resources []*view.Resource // nil when Unchanged
 	Unchanged bool             // the client has this version
 }
@@ -135,7 +135,7 @@ func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, met
 	if kind == resource.Other {
 		tail = mem.SliceBuffer(resource.ResponseTail(a.TypeURL, s.options.Identifier, false))
 	} else {
-		tail = s.tails.of(false, a.Form, kind)
+		tail = s.tails.of(false, a.API, kind)
 	}
 	return &rpc.Frame{Pieces: append(pieces, tail, mem.SliceBuffer(resource.AppendNonce(nil, a.Version)))}, nil
 }
@@ -191,16 +191,16 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 			return nil, r, err
 		}
 	}
-	as := rpc.As{Form: r.Form} // a resource with a TTL can't get its heartbeats
-	if r.Form == rpc.V2 && (method.Form == rpc.V2017 || s.options.Is2017 != nil && s.options.Is2017(node)) {
-		as.Form = rpc.V2017
+	as := rpc.As{API: r.API} // a resource with a TTL can't get its heartbeats
+	if r.API == rpc.V2 && (method.API == rpc.V2017 || s.options.Is2017 != nil && s.options.Is2017(node)) {
+		as.API = rpc.V2017
 	}
 	host, _, err := net.SplitHostPort(peer)
 	if err != nil {
 		host = peer
 	}
 	account := s.accountOf(ctx)
-	names, err := s.lists.take(r.Names, nil, func() error { return s.roomForList(r.Names, account) }) // polls have a budget of their own
+	names, err := s.lists.take(r.Names, nil, func() error { return s.listQuota(r.Names, account) }) // polls have a budget of their own
 	if err != nil {
 		return nil, r, err
 	}
@@ -243,7 +243,7 @@ func (s *Server) enter(key pollKey, node rpc.Node, account string) (*poller, err
 		s.lists.release(key.names)
 		return other, nil
 	}
-	if err := s.room(z, key, account); err != nil {
+	if err := s.admitPoller(z, key, account); err != nil {
 		s.mu.Unlock()
 		s.leave(z)
 		return nil, err
@@ -275,8 +275,8 @@ func (p *poller) keys() []subKey {
 	return out
 }
 
-// room counts a new client that polls if there is room for it. The lock is held.
-func (s *Server) room(z *localityGroup, key pollKey, account string) error {
+// admitPoller counts a new client that polls, if the quotas allow it. s.mu is held.
+func (s *Server) admitPoller(z *localityGroup, key pollKey, account string) error {
 	if s.stopped {
 		return errStopped
 	}
@@ -286,9 +286,9 @@ func (s *Server) room(z *localityGroup, key pollKey, account string) error {
 	return s.polls.take(z, key, account, &s.options)
 }
 
-// roomForList reports whether there is room for a client that polls for names for which
+// listQuota reports whether there is room for a client that polls for names for which
 // nobody has polled so far, before a list of them is made.
-func (s *Server) roomForList(names []string, account string) error {
+func (s *Server) listQuota(names []string, account string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.polls.remember(len(names)*(sentCost+nameCost), account, &s.options)
@@ -349,7 +349,7 @@ func (s *Server) sweep(now time.Time) {
 // answer says what a view has for a poller, and takes the version that the
 // request shows as what the client accepted.
 func (s *Server) answer(p *poller, r *resource.Request, view *view.View, turn int64) (*Answer, error) {
-	a := &Answer{TypeURL: r.TypeURL, Form: p.key.as.Form}
+	a := &Answer{TypeURL: r.TypeURL, API: p.key.as.API}
 	names := p.key.names.names
 	if r.Kind == resource.Cluster && (len(names) == 0 || p.key.names.has(resource.Wildcard)) {
 		names = view.Set().Names()
@@ -466,7 +466,7 @@ type turn struct {
 // turn returns the turn of what a poller asks for: a third of the shortest life.
 func (p *poller) turn(view *view.View, now time.Time) turn {
 	all := view.Set().Lifetimes()
-	if len(all) == 0 || p.key.as.Form == rpc.V2017 || resource.KindOf(p.key.url) != resource.Endpoints {
+	if len(all) == 0 || p.key.as.API == rpc.V2017 || resource.KindOf(p.key.url) != resource.Endpoints {
 		return turn{}
 	}
 	var shortest time.Duration

@@ -203,7 +203,7 @@ func TestWhoAsksOnceHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// TestPollersAreCountedOnce: also those that start anew, of a service that goes
+// TestPollersAreCountedOnce: also those that restart, of a service that goes
 // and comes.
 func TestPollersAreCountedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -23,7 +23,7 @@ import (
 type session struct {
 	server *Server
 	id     uint64
-	form   rpc.Form // of the method, or as the node's is known to be
+	api    rpc.APIVersion // of the method, or as the node's is known to be
 	delta  bool
 	peer   string
 	wake   chan struct{} // capacity 1
@@ -63,7 +63,7 @@ func (s *session) request(r *resource.Request) error {
 		// Answered in full, whatever version or nonce it shows: those are of
 		// an earlier stream.
 		w.owed = true
-	} else if s.rejects2017(w, r); !s.settle(w, &r.Head) && w.unacked {
+	} else if s.rejects2017(w, r); !s.acknowledge(w, &r.Head) && w.unacked {
 		// It answers a response that another has overtaken; the client will
 		// answer that one with all the names it then wants. Where nothing is to
 		// be answered it wants these: Envoy's unified mux shows the nonce that it
@@ -102,7 +102,7 @@ func (s *session) deltaRequest(r *resource.DeltaRequest) error {
 	} else {
 		// Changes of the subscription count even if the nonce is stale: they
 		// are not said again.
-		s.settle(w, &r.Head)
+		s.acknowledge(w, &r.Head)
 	}
 	unknown, bytes := w.unknownOf(r.Subscribe)
 	may := s.growth(before, before+w.leastCost()*unknown)
@@ -175,7 +175,7 @@ func (s *session) watchFor(h *resource.Head) (w *watch, first bool, err error) {
 	if len(s.watches) >= maxTypes {
 		return nil, false, rpc.BadMessage("type_url", fmt.Sprintf("more than %d types on one stream", maxTypes))
 	}
-	w = &watch{kind: h.Kind, as: s.as(h.Form, h.Kind), client: s.node.Cluster, url: h.TypeURL,
+	w = &watch{kind: h.Kind, as: s.as(h.API, h.Kind), client: s.node.Cluster, url: h.TypeURL,
 		answersUnknown: h.Kind == resource.Endpoints && !s.delta && s.node.IsEnvoy()}
 	if (h.Kind == resource.Listener || h.Kind == resource.Cluster) && s.node.NeedsReturnMark() {
 		w.returns = map[string]uint16{}
@@ -183,7 +183,7 @@ func (s *session) watchFor(h *resource.Head) (w *watch, first bool, err error) {
 	if h.Kind == resource.Other {
 		w.tail = mem.SliceBuffer(resource.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta))
 	} else {
-		w.tail = s.server.tails.of(s.delta, w.as.Form, h.Kind)
+		w.tail = s.server.tails.of(s.delta, w.as.API, h.Kind)
 	}
 	at, _ := slices.BinarySearchFunc(s.watches, h.Kind+1, func(w *watch, k resource.Kind) int { return int(w.kind) - int(k) })
 	s.watches = slices.Insert(s.watches, at, w)
@@ -192,14 +192,14 @@ func (s *session) watchFor(h *resource.Head) (w *watch, first bool, err error) {
 
 // as tells how the client wants resources of a kind whose type URL is of a form.
 // The URLs of 2017 are those of v2.
-func (s *session) as(form rpc.Form, kind resource.Kind) rpc.As {
-	as := rpc.As{Form: form}
+func (s *session) as(form rpc.APIVersion, kind resource.Kind) rpc.As {
+	as := rpc.As{API: form}
 	if kind == resource.Cluster {
 		as.GRPC, as.OldEnvoy = s.node.IsGRPC(), s.node.RefusesWRRLocality()
 	}
 	switch {
-	case form == rpc.V2 && s.form == rpc.V2017:
-		as.Form = rpc.V2017
+	case form == rpc.V2 && s.api == rpc.V2017:
+		as.API = rpc.V2017
 	case form == rpc.V3:
 		as.TTL = s.node.TTL && (s.delta || s.node.Wrapped)
 	}
@@ -298,14 +298,14 @@ func (s *session) acceptedBy(version, rest []byte) *watch {
 // another version than that of the response which it answers: there was no
 // other way to say so.
 func (s *session) rejects2017(w *watch, r *resource.Request) {
-	if w.as.Form == rpc.V2017 && w.unacked && w.nonce.says(r.Nonce) && r.Version != w.sent.version {
+	if w.as.API == rpc.V2017 && w.unacked && w.nonce.says(r.Nonce) && r.Version != w.sent.version {
 		r.Nack, r.Error = true, "rejected; clients of 2017 do not say why"
 	}
 }
 
-// settle takes a request as the answer to a response. It tells false when the
-// nonce is that of an earlier response.
-func (s *session) settle(w *watch, h *resource.Head) bool {
+// acknowledge processes a request as the acknowledgement of a response. It returns false
+// if the nonce is that of an earlier response.
+func (s *session) acknowledge(w *watch, h *resource.Head) bool {
 	if h.Nonce == "" {
 		return true // answers nothing
 	}

@@ -50,8 +50,8 @@ func Handler(s *Server, only2017 bool) http.Handler {
 		if only2017 {
 			old = rpc.V2017
 		}
-		mux.Handle("/v3/discovery:"+path, rest(s, Method{Only: k.URLIn(rpc.V3), Form: rpc.V3}))
-		mux.Handle("/v2/discovery:"+path, rest(s, Method{Only: k.URLIn(old), Form: old}))
+		mux.Handle("/v3/discovery:"+path, rest(s, Method{Only: k.URLIn(rpc.V3), API: rpc.V3}))
+		mux.Handle("/v2/discovery:"+path, rest(s, Method{Only: k.URLIn(old), API: old}))
 	}
 	return mux
 }
@@ -70,7 +70,7 @@ func rest(s *Server, m Method) http.Handler {
 		}
 		read := func() (*discoveryv3.DiscoveryRequest, error) {
 			defer func() { body = nil }()
-			return readPoll(body, m.Form)
+			return readPoll(body, m.API)
 		}
 		a, err := s.Poll(peerContext(r).Context(), read, m, r.RemoteAddr, patience(r))
 		if malformed := (malformedError{}); errors.As(err, &malformed) {
@@ -99,7 +99,7 @@ func rest(s *Server, m Method) http.Handler {
 type malformedError struct{ error }
 
 // readPoll reads a request. It is called in turn.
-func readPoll(body []byte, form rpc.Form) (*discoveryv3.DiscoveryRequest, error) {
+func readPoll(body []byte, form rpc.APIVersion) (*discoveryv3.DiscoveryRequest, error) {
 	m := &discoveryv3.DiscoveryRequest{}
 	err := rpc.ScanJSON(body)
 	switch {
@@ -184,11 +184,11 @@ func (a *Answer) json(identifier string) ([]byte, error) {
 		Nonce        string            `json:"nonce,omitempty"`
 		ControlPlane map[string]string `json:"control_plane,omitempty"`
 	}{Version: a.Version, TypeURL: a.TypeURL, Nonce: a.Version, Resources: []json.RawMessage{}}
-	if a.Form != rpc.V2017 {
+	if a.API != rpc.V2017 {
 		out.ControlPlane = map[string]string{"identifier": identifier}
 	}
 	for _, r := range a.Resources {
-		b, err := resource.JSON(a.Form, r)
+		b, err := resource.JSON(a.API, r)
 		if err != nil {
 			return nil, err
 		}

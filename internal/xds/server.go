@@ -113,8 +113,8 @@ type Method struct {
 	// Only is the URL of the one type that the stream serves; "" = all types.
 	// Requests may leave their type out, then.
 	Only  string
-	Form  rpc.Form // what the client speaks, as far as the method tells
-	Delta bool     // else state of the world
+	API   rpc.APIVersion // what the client speaks, as far as the method tells
+	Delta bool           // else state of the world
 }
 
 // Serve runs a stream until it ends.
@@ -122,7 +122,7 @@ func (s *Server) Serve(raw grpc.ServerStream, m Method) error {
 	st := &stream{
 		session: session{
 			server: s,
-			form:   m.Form,
+			api:    m.API,
 			delta:  m.Delta,
 			peer:   rpc.PeerAddress(raw.Context()),
 			wake:   make(chan struct{}, 1),
@@ -153,7 +153,7 @@ func (s *Server) admit(st *stream) error {
 	s.lastID++
 	st.id = s.lastID
 	s.streams[st.id] = st
-	s.metrics.streams.WithLabelValues(form(st.delta)).Inc()
+	s.metrics.streams.WithLabelValues(apiLabel(st.delta)).Inc()
 	return nil
 }
 
@@ -164,14 +164,14 @@ func (s *Server) release(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if z != nil {
-		s.part(z)
+		s.leaveGroup(z)
 		k := clientKey{st.peer, st.node.ID}
 		if s.clients[k]--; s.clients[k] == 0 {
 			delete(s.clients, k)
 		}
 	}
 	delete(s.streams, st.id)
-	s.metrics.streams.WithLabelValues(form(st.delta)).Dec()
+	s.metrics.streams.WithLabelValues(apiLabel(st.delta)).Dec()
 }
 
 // clientKey tells clients apart: one node on one connection.
@@ -194,10 +194,10 @@ func (s *Server) openClients() int {
 func (s *Server) leave(z *localityGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.part(z)
+	s.leaveGroup(z)
 }
 
-func (s *Server) part(z *localityGroup) {
+func (s *Server) leaveGroup(z *localityGroup) {
 	z.members--
 	if z.members == 0 {
 		delete(s.groups, z.locality)
@@ -298,10 +298,10 @@ func (s *Server) welcome(st *stream, node rpc.Node) error {
 
 // What ends a stream by our own decision; statusOf gives each its code.
 var (
-	errStopped = errors.New("the server is stopping")
-	errFull    = errors.New("too many")
-	errNothing = errors.New("nothing is published yet")
-	errSilent  = errors.New("no request came")
+	errStopped   = errors.New("the server is stopping")
+	errFull      = errors.New("too many")
+	errNothing   = errors.New("nothing is published yet")
+	errNoRequest = errors.New("no request came")
 )
 
 // statusOf maps what ended a stream to a gRPC status.
@@ -320,7 +320,7 @@ func (s *Server) statusOf(err error) error {
 		return refused(refusedFull, codes.ResourceExhausted)
 	case errors.Is(err, errNothing):
 		return refused(refusedNoPlan, codes.Unavailable)
-	case errors.Is(err, errSilent):
+	case errors.Is(err, errNoRequest):
 		return refused(refusedSilent, codes.DeadlineExceeded)
 	case errors.Is(err, errStopped):
 		return status.Error(codes.Unavailable, "isobar: the server is stopping")

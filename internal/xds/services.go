@@ -17,7 +17,7 @@ type service struct {
 	noun  string // ends the names of its methods
 	proto string // file that defines it
 	only  resource.Kind
-	form  rpc.Form
+	api   rpc.APIVersion
 	delta bool
 }
 
@@ -45,12 +45,12 @@ func services() []service {
 func Register(r grpc.ServiceRegistrar, s Streams, only2017 bool) {
 	for _, v := range services() {
 		if only2017 {
-			if v.form == rpc.V3 || v.name == "envoy.service.discovery.v2.AggregatedDiscoveryService" {
+			if v.api == rpc.V3 || v.name == "envoy.service.discovery.v2.AggregatedDiscoveryService" {
 				continue
 			}
-			v.form, v.delta = rpc.V2017, false
+			v.api, v.delta = rpc.V2017, false
 		}
-		r.RegisterService(Desc(s, v.name, v.proto, v.noun, Method{Only: v.only.URLIn(v.form), Form: v.form}, v.delta), s)
+		r.RegisterService(Desc(s, v.name, v.proto, v.noun, Method{Only: v.only.URLIn(v.api), API: v.api}, v.delta), s)
 	}
 }
 
@@ -65,10 +65,10 @@ func RegisterEDS(r grpc.ServiceRegistrar, s Streams, only2017 bool, more2017 ...
 		form = rpc.V2017
 	} else {
 		r.RegisterService(Desc(s, "envoy.service.endpoint.v3.EndpointDiscoveryService", "envoy/service/endpoint/v3/eds.proto", noun,
-			Method{Only: resource.EndpointsURL, Form: rpc.V3}, true), s)
+			Method{Only: resource.EndpointsURL, API: rpc.V3}, true), s)
 	}
 	old := Desc(s, "envoy.api.v2.EndpointDiscoveryService", "envoy/api/v2/eds.proto", noun,
-		Method{Only: resource.EndpointsURLv2, Form: form}, !only2017)
+		Method{Only: resource.EndpointsURLv2, API: form}, !only2017)
 	old.Streams = append(old.Streams, more2017...)
 	r.RegisterService(old, s)
 }

@@ -96,7 +96,7 @@ func (z *localityGroup) sharedFor(w *watch, before, now *view.View, all bool, li
 }
 
 // share makes a shared response; nil where a stream's own state matters: something
-// is taken away, clients differ, or it is too large for one response.
+// is removed, clients differ, or it is too large for one response.
 func (z *localityGroup) share(w *watch, before, now *view.View, all bool, limit int) *shared {
 	names := w.list.names
 	if !all {

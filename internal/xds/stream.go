@@ -76,7 +76,7 @@ func (s *stream) over() (bool, error) {
 	default:
 	}
 	if !s.spoke.Load() && time.Since(s.connected) >= s.server.options.FirstRequestWait {
-		return true, errSilent
+		return true, errNoRequest
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,8 +138,8 @@ func (s *stream) takePart(node rpc.Node) error {
 	}
 	s.node, s.group = node, z
 	s.server.met(s)
-	if is := s.server.options.Is2017; is != nil && s.form == rpc.V2 && is(node) {
-		s.form = rpc.V2017
+	if is := s.server.options.Is2017; is != nil && s.api == rpc.V2 && is(node) {
+		s.api = rpc.V2017
 	}
 	s.view = z.add(s)
 	return nil

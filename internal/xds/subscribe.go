@@ -48,7 +48,7 @@ func (s *session) replace(w *watch, names []string, may growth) error {
 		s.abandon(w, old)
 		return err
 	}
-	w.room = nil
+	w.spare = nil
 	return nil
 }
 

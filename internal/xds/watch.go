@@ -31,9 +31,9 @@ type watch struct {
 	// subs holds what is subscribed, by name; but of those in list only the
 	// ones on their way: the client has the others as the stream's view has
 	// them, and has acknowledged that.
-	subs map[string]*sub
-	size int   // of what is in subs, in bytes, estimated
-	room []sub // for those that are added next
+	subs  map[string]*sub
+	size  int   // of what is in subs, in bytes, estimated
+	spare []sub // for those that are added next
 	// waits is a response that the stream shares with others and that is to be sent,
 	// flies one that was sent and is not answered yet. At most one of them is there,
 	// and then nothing in subs, queue or flight.
@@ -220,16 +220,16 @@ func (w *watch) add(x *sub) {
 // what the first response carries, and as one object it costs the collector of
 // garbage less than as many.
 func (w *watch) expect(n int) {
-	w.subs, w.room, w.large = make(map[string]*sub, n), make([]sub, n), n > smallMap
+	w.subs, w.spare, w.large = make(map[string]*sub, n), make([]sub, n), n > smallMap
 }
 
 // place gives the memory of a resource.
 func (w *watch) place() *sub {
-	if len(w.room) == 0 {
+	if len(w.spare) == 0 {
 		return &sub{}
 	}
-	x := &w.room[0]
-	w.room = w.room[1:]
+	x := &w.spare[0]
+	w.spare = w.spare[1:]
 	return x
 }
 
@@ -317,7 +317,7 @@ func (w *watch) inSync() bool {
 
 // accepted tells whether a request accepts the last response of the watch.
 func (w *watch) accepted(version, url, nonce []byte) bool {
-	return string(url) == w.url && w.nonce.is(nonce) && (w.as.Form != rpc.V2017 || string(version) == w.sent.version)
+	return string(url) == w.url && w.nonce.is(nonce) && (w.as.API != rpc.V2017 || string(version) == w.sent.version)
 }
 
 // key gives what a watch of assignments means by a name.

@@ -22,7 +22,7 @@ const (
 	awayShort = 3 * time.Second
 )
 
-// deletion: a service is taken away and comes back with equal content, twice. A
+// deletion: a service is removed and comes back with equal content, twice. A
 // client that starts as `isobar bootstrap grpc` says answers all calls by what it
 // had; one without ignore_resource_deletion fails calls meanwhile, and is answered
 // again soon after the return.

@@ -256,7 +256,7 @@ func (c *outlierCase) services(t *testing.T) string {
 }
 
 // With the outlier detection that Isobar serves, Envoys leave within seconds what
-// refuses connections, hangs, is cut off or answers errors only, be it all of a locality, and
+// refuses connections, hangs, is cut off or answers errors only, all of a locality, and
 // stay with what answers most requests in time. Isobar decides nothing meanwhile: its next tick
 // is minutes away.
 func TestEnvoyEjects(t *testing.T) {

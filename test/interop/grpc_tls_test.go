@@ -18,7 +18,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
-// tlsClient is a kind of gRPC client, with how it speaks TLS with the server.
+// tlsClient is a kind of gRPC client, with how it uses TLS with the server.
 type tlsClient struct {
 	kind
 

@@ -155,7 +155,7 @@ func TestAPIGone(t *testing.T) {
 	eventually(t, 60*time.Second, "12 endpoints", func() bool { return len(i.endpoints("checkout.shop:80")) == 12 })
 	before := i.endpoints("checkout.shop:80")
 	c.stopAPIServer()
-	i.until(30*time.Second, "the loss is noticed", func(s kubernetes.Status) bool { return !s.Doubtful.IsZero() })
+	i.until(30*time.Second, "the loss is noticed", func(s kubernetes.Status) bool { return !s.Unconfirmed.IsZero() })
 	for end := time.Now().Add(*gone); time.Now().Before(end); <-time.After(100 * time.Millisecond) {
 		if now := i.endpoints("checkout.shop:80"); !maps.Equal(now, before) {
 			t.Fatalf("endpoints %v, want %v", now, before)
@@ -163,7 +163,7 @@ func TestAPIGone(t *testing.T) {
 	}
 	c.startAPIServer()
 	back := time.Now()
-	i.until(15*time.Second, "all is watched again", func(s kubernetes.Status) bool { return s.Doubtful.IsZero() })
+	i.until(15*time.Second, "all is watched again", func(s kubernetes.Status) bool { return s.Unconfirmed.IsZero() })
 	watched := time.Since(back)
 	c.patchDeployment("shop", "checkout", map[string]any{"replicas": 15})
 	eventually(t, 90*time.Second, "15 endpoints", func() bool {

@@ -3,5 +3,5 @@
 //
 //	go test ./test/openapi -update
 //
-// writes it anew from the code.
+// writes it again from the code.
 package openapi

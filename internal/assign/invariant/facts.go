@@ -210,9 +210,9 @@ func (c *facts) rounding() float64 {
 	return sum
 }
 
-// untold is the load of what sources want in shares too small for the wire: it
-// goes where they send most.
-func (c *facts) untold() float64 {
+// unpublished is the load of wanted shares that are too small for the wire: it goes to
+// the locality with the source's largest share.
+func (c *facts) unpublished() float64 {
 	sum := 0.0
 	for i := range c.next.Sources {
 		s := &c.next.Sources[i]

@@ -23,7 +23,7 @@ func (c *checker) ceilings() {
 		return
 	}
 	ref := c.reference()
-	displaced, slack := c.displaced(), c.rounding()+c.untold()
+	displaced, slack := c.displaced(), c.rounding()+c.unpublished()
 	for l := range c.next.Sites {
 		if c.next.Sites[l].Unreachable {
 			continue // what goes there is told by what is fit

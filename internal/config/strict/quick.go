@@ -40,8 +40,8 @@ type quick struct {
 	names map[string]string
 }
 
-// doubt is the panic that ends quick; it never leaves [readQuickly].
-type doubt struct{}
+// giveUp is the panic that ends the quick reader; it never leaves [readQuickly].
+type giveUp struct{}
 
 // readQuickly gives the nodes of a text. Otherwise it gives the place of what it leaves to
 // the parser, and whether it stopped because of the cost.
@@ -49,7 +49,7 @@ func readQuickly(text string, cost int) (root *node, doubtful Position, costly b
 	q := &quick{text: text, line: 1, cost: cost, names: map[string]string{}}
 	defer func() {
 		if r := recover(); r != nil {
-			if _, ok := r.(doubt); !ok {
+			if _, ok := r.(giveUp); !ok {
 				panic(r)
 			}
 			root, doubtful, costly = nil, q.pos(q.at), q.cost < 0
@@ -71,7 +71,7 @@ func readQuickly(text string, cost int) (root *node, doubtful Position, costly b
 
 func (q *quick) sure(ok bool) {
 	if !ok {
-		panic(doubt{})
+		panic(giveUp{})
 	}
 }
 

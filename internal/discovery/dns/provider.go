@@ -123,11 +123,11 @@ func (p *Provider) Complete() bool {
 // show brings metrics, and what waits for answers, up to what the table says.
 // p.mu is held.
 func (p *Provider) show() {
-	p.table.doubt(time.Now())
+	p.table.noteUnconfirmed(time.Now())
 	var list []keep.Outdated
 	for _, s := range p.table.services {
-		if s.known() && !s.doubtful.IsZero() {
-			list = append(list, keep.Outdated{Service: s.Settings.Name, Since: s.doubtful})
+		if s.known() && !s.unconfirmed.IsZero() {
+			list = append(list, keep.Outdated{Service: s.Settings.Name, Since: s.unconfirmed})
 		}
 	}
 	p.outdated.Store(&list)
@@ -141,7 +141,7 @@ func (p *Provider) show() {
 	}
 }
 
-// Outdated lists the services some of whose endpoints are those of before, sorted:
+// Outdated lists the services some of whose endpoints are the previous ones, sorted:
 // no server answers for their names, or answers say that there are none. It
 // waits for nobody.
 func (p *Provider) Outdated() []keep.Outdated {

@@ -45,13 +45,13 @@ type Status struct {
 
 // ServiceStatus is the state of one service.
 type ServiceStatus struct {
-	Name      string         `json:"name"`
-	Endpoints int            `json:"endpoints"`
-	Doubtful  time.Time      `json:"doubtful_since,omitzero"` // since when some of them are not as DNS says
-	Refused   string         `json:"refused,omitempty"`       // why what DNS lists is not in force
-	LeftOut   int            `json:"left_out,omitempty"`      // endpoints that the service has already, or too many
-	Reason    string         `json:"left_out_reason,omitempty"`
-	Lookups   []LookupStatus `json:"lookups"` // in the order of the configuration
+	Name        string         `json:"name"`
+	Endpoints   int            `json:"endpoints"`
+	Unconfirmed time.Time      `json:"doubtful_since,omitzero"` // since when some of them are not as DNS says
+	Refused     string         `json:"refused,omitempty"`       // why what DNS lists is not in force
+	LeftOut     int            `json:"left_out,omitempty"`      // endpoints that the service has already, or too many
+	Reason      string         `json:"left_out_reason,omitempty"`
+	Lookups     []LookupStatus `json:"lookups"` // in the order of the configuration
 }
 
 // LookupStatus is the state of one name.
@@ -93,7 +93,7 @@ func (p *Provider) Status() (Status, bool) {
 
 func (s *service) status() ServiceStatus {
 	out := ServiceStatus{
-		Name: s.Settings.Name, Doubtful: s.doubtful, Refused: s.refused, LeftOut: s.leftOut, Reason: s.reason, Lookups: []LookupStatus{},
+		Name: s.Settings.Name, Unconfirmed: s.unconfirmed, Refused: s.refused, LeftOut: s.leftOut, Reason: s.reason, Lookups: []LookupStatus{},
 	}
 	for i, names := range s.names {
 		for _, n := range names {

@@ -44,23 +44,23 @@ type name struct {
 	// emptySince is since when answers say that there is nothing, while endpoints
 	// are in force; zero = they do not.
 	emptySince time.Time
-	// doubtful is since when the endpoints are not as an answer says that still
+	// unconfirmed is since when the endpoints are not as an answer says that still
 	// counts; zero = they are.
-	doubtful time.Time
+	unconfirmed time.Time
 }
 
 // service is one service with its names.
 type service struct {
 	Service
 
-	names    [][]*name                // by locality
-	handed   bool                     // the registry has all that is known
-	leftOut  int                      // endpoints that are in another locality too, or too many
-	reason   string                   // of the first of them
-	refused  string                   // why the registry refused it; empty = it did not
-	inForce  []isobar.ServiceLocality // what the registry took last
-	taken    bool                     // it has taken something
-	doubtful time.Time
+	names       [][]*name                // by locality
+	handed      bool                     // the registry has all that is known
+	leftOut     int                      // endpoints that are in another locality too, or too many
+	reason      string                   // of the first of them
+	refused     string                   // why the registry refused it; empty = it did not
+	inForce     []isobar.ServiceLocality // what the registry took last
+	taken       bool                     // it has taken something
+	unconfirmed time.Time
 }
 
 func compareLookups(a, b Lookup) int {
@@ -381,13 +381,13 @@ func (t *table) using(changed map[*name]bool) []*service {
 	return out
 }
 
-// doubt notes since when what is in force is not what DNS says.
-func (t *table) doubt(now time.Time) {
+// noteUnconfirmed notes since when the endpoints in force differ from DNS.
+func (t *table) noteUnconfirmed(now time.Time) {
 	for _, n := range t.names {
-		since(&n.doubtful, n.known && (!n.answered || !n.emptySince.IsZero()), now)
+		since(&n.unconfirmed, n.known && (!n.answered || !n.emptySince.IsZero()), now)
 	}
 	for _, s := range t.services {
-		since(&s.doubtful, s.refused != "" || s.any(func(n *name) bool { return !n.doubtful.IsZero() }), now)
+		since(&s.unconfirmed, s.refused != "" || s.any(func(n *name) bool { return !n.unconfirmed.IsZero() }), now)
 	}
 }
 

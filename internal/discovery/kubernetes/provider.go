@@ -193,7 +193,7 @@ func (p *Provider) take() {
 		if old != nil {
 			e.refused, e.inForce, e.policy, e.taken = old.refused, old.inForce, old.policy, old.taken
 		}
-		p.tell(old, e)
+		p.logChange(old, e)
 		p.entries[e.Name] = e
 		put[i] = p.cfg.service(e.Name, e.Localities, e.Policy)
 	}
@@ -291,8 +291,8 @@ func (p *Provider) refuse(e *entry, err error) {
 	}
 }
 
-// tell logs what operators should know of a change. p.mu is held.
-func (p *Provider) tell(old, e *entry) {
+// logChange logs changes that operators should see. p.mu is held.
+func (p *Provider) logChange(old, e *entry) {
 	had := 0
 	if old != nil {
 		had = old.Counts.LeftOut
@@ -326,14 +326,14 @@ func (p *Provider) WaitAnswered(ctx context.Context, patience time.Duration) {
 func (p *Provider) Complete() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	since, _ := p.doubtful()
+	since, _ := p.unconfirmed()
 	return p.cfg == nil || p.synced && since.IsZero()
 }
 
 // show brings metrics, and what waits for the first list, up to date. p.mu is held.
 func (p *Provider) show() {
 	var list []keep.Outdated
-	since, _ := p.doubtful()
+	since, _ := p.unconfirmed()
 	if !since.IsZero() {
 		for _, name := range slices.Sorted(maps.Keys(p.entries)) {
 			list = append(list, keep.Outdated{Service: name, Since: since})
@@ -350,9 +350,9 @@ func (p *Provider) show() {
 	}
 }
 
-// doubtful tells since when the cluster may have changed without our knowing, and
+// unconfirmed returns since when changes of the cluster may have been missed, and
 // why; zero = it is watched. p.mu is held.
-func (p *Provider) doubtful() (since time.Time, failure string) {
+func (p *Provider) unconfirmed() (since time.Time, failure string) {
 	switch {
 	case p.cfg == nil:
 		return time.Time{}, ""

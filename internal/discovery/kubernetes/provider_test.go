@@ -204,7 +204,7 @@ func TestServicesAreWatched(t *testing.T) {
 				w.wants("cart.shop:80", "checkout.shop:80 east/b: 10.1.0.3 10.1.0.4=draining")
 				w.api.Remove(service("shop", "checkout"))
 				w.wants("cart.shop:80")
-				if s := w.status(); !s.Listed || !s.Doubtful.IsZero() || len(s.Watches) != 3 || stateOf(s, "cart.shop:80") != kubernetes.Empty {
+				if s := w.status(); !s.Listed || !s.Unconfirmed.IsZero() || len(s.Watches) != 3 || stateOf(s, "cart.shop:80") != kubernetes.Empty {
 					t.Errorf("status %+v", s)
 				}
 				if age := w.provider.Outdated(); len(age) != 0 {
@@ -225,7 +225,7 @@ func TestAPIGone(t *testing.T) {
 	w.run(func() {
 		w.wants(both)
 		w.api.Down()
-		w.until("the loss is seen", func(s kubernetes.Status) bool { return !s.Doubtful.IsZero() })
+		w.until("the loss is seen", func(s kubernetes.Status) bool { return !s.Unconfirmed.IsZero() })
 		s := w.status()
 		if stateOf(s, "checkout.shop:80") != kubernetes.Kept || s.Failure == "" {
 			t.Errorf("status %+v", s)
@@ -238,7 +238,7 @@ func TestAPIGone(t *testing.T) {
 		w.api.Compact() // the watch begins with a list
 		w.api.Up()
 		w.wants("checkout.shop:80 east/a: 10.1.0.2")
-		w.until("it is watched again", func(s kubernetes.Status) bool { return s.Doubtful.IsZero() })
+		w.until("it is watched again", func(s kubernetes.Status) bool { return s.Unconfirmed.IsZero() })
 	})
 }
 
@@ -297,7 +297,7 @@ func TestWatchesThatEnd(t *testing.T) {
 				w.api.CutWatches()
 				w.api.Put(slice("shop", "checkout-1", "a", "10.1.0.1"))
 				w.wants("checkout.shop:80 east/a: 10.1.0.1")
-				// Too old: the answer is 410 Gone, and all is listed anew.
+				// Too old: the answer is 410 Gone, and all is listed again.
 				w.api.Lose(slice("shop", "checkout-1", "a"))
 				w.wants("checkout.shop:80")
 			})
@@ -375,7 +375,7 @@ func TestPermissions(t *testing.T) {
 		w.wants("checkout.shop:80 west/a: 10.1.0.1 10.1.0.2")
 		s := w.status()
 		i := slices.IndexFunc(s.Watches, func(w kubernetes.WatchStatus) bool { return w.Resource == "nodes" })
-		if !strings.Contains(s.Watches[i].Failure, "a ClusterRole") || !s.Doubtful.IsZero() {
+		if !strings.Contains(s.Watches[i].Failure, "a ClusterRole") || !s.Unconfirmed.IsZero() {
 			t.Errorf("status %+v", s)
 		}
 	})

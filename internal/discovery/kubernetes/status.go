@@ -34,12 +34,12 @@ var states = [...]State{Waiting, Missing, Current, Kept, Refused, Empty}
 
 // Status is the state of everything, for operators.
 type Status struct {
-	Server   string          `json:"server,omitempty"`
-	Listed   bool            `json:"listed"`                  // the cluster was listed since the start, or since the configuration named it
-	Doubtful time.Time       `json:"doubtful_since,omitzero"` // since when the cluster may have changed unseen
-	Failure  string          `json:"failure,omitempty"`       // why it can't be watched
-	Watches  []WatchStatus   `json:"watches"`
-	Services []ServiceStatus `json:"services"` // sorted by name
+	Server      string          `json:"server,omitempty"`
+	Listed      bool            `json:"listed"`                  // the cluster was listed since the start, or since the configuration named it
+	Unconfirmed time.Time       `json:"doubtful_since,omitzero"` // since when the cluster may have changed unseen
+	Failure     string          `json:"failure,omitempty"`       // why it can't be watched
+	Watches     []WatchStatus   `json:"watches"`
+	Services    []ServiceStatus `json:"services"` // sorted by name
 	// Policies has an entry for each target of each LoadBalancingPolicy, sorted by policy.
 	Policies      []PolicyStatus `json:"policies,omitempty"`
 	StatusFailure string         `json:"status_failure,omitempty"` // why the statuses of policies can't be written
@@ -114,7 +114,7 @@ func (p *Provider) Status() (Status, bool) {
 		return Status{}, false
 	}
 	s := Status{Listed: p.synced, Watches: []WatchStatus{}, Services: make([]ServiceStatus, 0, len(p.entries))}
-	s.Doubtful, s.Failure = p.doubtful()
+	s.Unconfirmed, s.Failure = p.unconfirmed()
 	if p.session != nil {
 		s.Server = p.session.host
 		for _, f := range p.session.feeds {
@@ -179,7 +179,7 @@ func (p *Provider) names() []string {
 
 // state is that of an entry; nil = there is none. p.mu is held.
 func (p *Provider) state(e *entry) State {
-	since, _ := p.doubtful()
+	since, _ := p.unconfirmed()
 	switch {
 	case e == nil && p.synced:
 		return Missing

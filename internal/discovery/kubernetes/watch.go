@@ -226,7 +226,7 @@ func (p *Provider) credentials(ctx context.Context, s *session) *clients {
 // went notes how a request of a watch went.
 func (p *Provider) went(s *session, f *feedState, err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		err = nil // the watch began too far back, and begins anew with a list
+		err = nil // the watch began too far back, and restarts with a list
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

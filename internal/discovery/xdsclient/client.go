@@ -131,7 +131,7 @@ func (c *Client) config() *Config {
 
 // show brings metrics, and who waits, up to what the table says. c.mu is held.
 func (c *Client) show() {
-	c.table.doubt(time.Now())
+	c.table.noteUnconfirmed(time.Now())
 	list := c.table.outdated()
 	c.outdated.Store(&list)
 	c.metrics.services(&c.table)

@@ -19,7 +19,7 @@ import (
 // five minutes, unless they were told otherwise.
 var pings = keepalive.ClientParameters{Time: 5 * time.Minute, Timeout: 20 * time.Second}
 
-// connect makes the connection for one stream: certificates are read anew, and
+// connect makes the connection for one stream: certificates are read again, and
 // nothing retries beside us.
 func connect(cfg *Config, dial func(ctx context.Context, address string) (net.Conn, error)) (*grpc.ClientConn, error) {
 	security := insecure.NewCredentials()

@@ -10,7 +10,7 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// TestOutdated: endpoints are those of before from when the stream ends until
+// TestOutdated: endpoints are the previous ones from when the stream ends until
 // the server has listed them again.
 func TestOutdated(t *testing.T) {
 	inWorld(t, configuration("a"), func(w *world) {

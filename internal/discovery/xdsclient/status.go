@@ -98,7 +98,7 @@ func (c *Client) Status() (Status, bool) {
 	return s, true
 }
 
-// Outdated lists the services whose endpoints are those of before, sorted: the
+// Outdated lists the services whose endpoints are the previous ones, sorted: the
 // server can't be reached or has not answered for them yet, what it says is
 // refused, or it calls them empty.
 // It waits for nobody, so a disk that is slow to take a change holds no decision up.

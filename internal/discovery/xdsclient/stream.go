@@ -150,7 +150,7 @@ func (s *session) serve(ctx context.Context) error {
 			err = s.subscribe()
 			quiet.Reset(patience)
 		case <-quiet.C:
-			s.client.tellSilence(s.cfg)
+			s.client.logUnanswered(s.cfg)
 		case <-release.C:
 		}
 		if err != nil {
@@ -197,7 +197,7 @@ func (s *session) subscribe() error {
 // send acknowledges the last response, or refuses it for a reason; before the
 // first one it asks only. Each request has all names; none tells a version of
 // an earlier stream, so that the first answer is complete even where versions
-// begin anew with the server.
+// restart with the server.
 func (s *session) send(refusal error) error {
 	request := &discoveryv3.DiscoveryRequest{
 		VersionInfo: s.version, Node: s.node, ResourceNames: s.names,

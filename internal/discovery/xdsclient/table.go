@@ -32,7 +32,7 @@ type entry struct {
 	reason  string // of the first of them
 	refused string // why the last assignment was refused; empty = it was not
 
-	doubtful time.Time // since when what is in force is not what the server lists; zero = it is
+	unconfirmed time.Time // since when what is in force is not what the server lists; zero = it is
 }
 
 // endpoints counts what is listed.
@@ -245,24 +245,24 @@ func compareNames(e *entry, name string) int {
 func (t *table) outdated() []keep.Outdated {
 	var out []keep.Outdated
 	for _, e := range t.entries {
-		if !e.doubtful.IsZero() {
-			out = append(out, keep.Outdated{Service: e.Settings.Name, Since: e.doubtful})
+		if !e.unconfirmed.IsZero() {
+			out = append(out, keep.Outdated{Service: e.Settings.Name, Since: e.unconfirmed})
 		}
 	}
 	slices.SortFunc(out, func(a, b keep.Outdated) int { return strings.Compare(a.Service, b.Service) })
 	return out
 }
 
-// doubt notes since when what is in force is not what the server lists.
-func (t *table) doubt(now time.Time) {
+// noteUnconfirmed notes since when the endpoints in force differ from the server's list.
+func (t *table) noteUnconfirmed(now time.Time) {
 	for _, e := range t.entries {
 		switch e.state() {
 		case Kept, Held, Refused:
-			if e.doubtful.IsZero() {
-				e.doubtful = now
+			if e.unconfirmed.IsZero() {
+				e.unconfirmed = now
 			}
 		case Waiting, Current, Empty:
-			e.doubtful = time.Time{}
+			e.unconfirmed = time.Time{}
 		}
 	}
 }

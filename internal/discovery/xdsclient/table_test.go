@@ -143,7 +143,7 @@ func TestReload(t *testing.T) {
 }
 
 // TestReloadOfWhatAnswersMean: under the same names a server does not answer again,
-// so what changes the meaning of its answers has it asked anew.
+// so what changes the meaning of its answers has it asked again.
 func TestReloadOfWhatAnswersMean(t *testing.T) {
 	inWorld(t, configuration("a", "b"), func(w *world) {
 		t := w.t

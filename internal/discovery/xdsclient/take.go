@@ -54,7 +54,7 @@ func (c *Client) take(cfg *Config, resp *discoveryv3.DiscoveryResponse) error {
 		if e.take(l.Listing, now) {
 			changed, undo = append(changed, e.service()), append(undo, undone{e, before})
 		}
-		c.tellOddities(e, &before, l, now)
+		c.logOddities(e, &before, l, now)
 	}
 	problems = append(problems, c.putAll(changed, undo)...)
 	c.counted(problems, now)
@@ -122,9 +122,8 @@ func (c *Client) refuse(e *entry, err error) error {
 	return fmt.Errorf("%s: %w", e.EDSName, err)
 }
 
-// tellOddities logs what was accepted, but is not what one would expect. c.mu
-// is held.
-func (c *Client) tellOddities(e, before *entry, l *listing, now time.Time) {
+// logOddities logs accepted resources that have unexpected content. c.mu is held.
+func (c *Client) logOddities(e, before *entry, l *listing, now time.Time) {
 	if l.LeftOut != before.leftOut && l.LeftOut > 0 {
 		c.warn("endpoints of the other control plane are left out",
 			"service", e.Settings.Name, "endpoints", l.LeftOut, "first", l.Reason)
@@ -205,8 +204,8 @@ func (c *Client) opened() {
 	c.metrics.streams.Inc()
 }
 
-// tellSilence names services that the server does not answer for.
-func (c *Client) tellSilence(cfg *Config) {
+// logUnanswered logs the services that the server does not answer for.
+func (c *Client) logUnanswered(cfg *Config) {
 	const most = 10
 	c.mu.Lock()
 	defer c.mu.Unlock()

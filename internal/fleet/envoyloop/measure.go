@@ -25,7 +25,7 @@ type Result struct {
 	Drops    *Drops   `json:"drops,omitempty"` // nil where nothing may be dropped
 	Status   []Status `json:"status"`          // what the server said, each time that it said something else
 	Away     float64  `json:"planned_away"`    // largest part of a source's requests that a plan sent to other zones than its own
-	Misled   float64  `json:"misled_seconds"`  // how long it said that all is in order while more than 1% of requests failed
+	Misled   float64  `json:"misled_seconds"`  // how long it said that nothing needs attention while more than 1% of requests failed
 	Machine  Machine  `json:"machine"`
 	Verdicts []Aim    `json:"aims"`
 }
@@ -312,7 +312,7 @@ func (r *runner) drops(requests []Request, samples []sample) *Drops {
 }
 
 // statuses returns what the server said, and how long that misled: it said that
-// all is in order though more than 1% of requests failed, both of those that
+// nothing needs attention though more than 1% of requests failed, both of those that
 // reports had to show by then and of the newest.
 func (r *runner) statuses(requests []Request, samples []sample) (out []Status, misled float64) {
 	o := r.options

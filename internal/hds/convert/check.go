@@ -23,7 +23,7 @@ const maxCheckDuration = 24 * time.Hour
 
 // CheckSpecifier holds a specifier against what checkers take: there is no
 // rejection in health discovery, a checker that gets what it does not expect
-// crashes, falls silent or drops the rest. Errors wrap ErrRefused and name the
+// crashes, stops reporting or drops the rest. Errors wrap ErrRefused and name the
 // field.
 func CheckSpecifier(m *healthv3.HealthCheckSpecifier) error {
 	if err := checkPositive("interval", m.GetInterval()); err != nil {

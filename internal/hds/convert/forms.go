@@ -35,7 +35,7 @@ const (
 // status 200 that are written out. What would make it probe something else is
 // an error, which wraps ErrRefused; [health.SpeaksV2] and [health.SpeaksV3]
 // keep such checks from such checkers.
-func SpecifierIn(form rpc.Form, m *healthv3.HealthCheckSpecifier) (proto.Message, error) {
+func SpecifierIn(form rpc.APIVersion, m *healthv3.HealthCheckSpecifier) (proto.Message, error) {
 	if form == rpc.V3 {
 		return m, nil
 	}
@@ -58,7 +58,7 @@ func SpecifierIn(form rpc.Form, m *healthv3.HealthCheckSpecifier) (proto.Message
 }
 
 // clusterIn completes a cluster of an old form.
-func clusterIn(form rpc.Form, m *healthv3.ClusterHealthCheck, out *discoveryv2.ClusterHealthCheck) error {
+func clusterIn(form rpc.APIVersion, m *healthv3.ClusterHealthCheck, out *discoveryv2.ClusterHealthCheck) error {
 	if len(m.GetTransportSocketMatches()) > 0 {
 		return rpc.Refusedf("transport_socket_matches", "they are of v3: the probes would be in plaintext")
 	}

@@ -109,7 +109,7 @@ func TestSpecifierInOldForms(t *testing.T) {
 		before := proto.Clone(m)
 		needs := needed(s)
 		for _, tc := range []struct {
-			form rpc.Form
+			form rpc.APIVersion
 			fits bool
 		}{
 			{rpc.V3, true},
@@ -138,7 +138,7 @@ func TestSpecifierInOldForms(t *testing.T) {
 }
 
 // checkFields refuses fields that a form did not have.
-func checkFields(t *rapid.T, form rpc.Form, m proto.Message) {
+func checkFields(t *rapid.T, form rpc.APIVersion, m proto.Message) {
 	t.Helper()
 	data, err := proto.Marshal(m)
 	if err != nil {
@@ -160,7 +160,7 @@ func checkFields(t *rapid.T, form rpc.Form, m proto.Message) {
 }
 
 // lossy is a specifier after the documented losses of a form.
-func lossy(form rpc.Form, m *healthv3.HealthCheckSpecifier) *healthv3.HealthCheckSpecifier {
+func lossy(form rpc.APIVersion, m *healthv3.HealthCheckSpecifier) *healthv3.HealthCheckSpecifier {
 	out := proto.CloneOf(m)
 	if form == rpc.V3 {
 		return out
@@ -183,7 +183,7 @@ func lossy(form rpc.Form, m *healthv3.HealthCheckSpecifier) *healthv3.HealthChec
 
 // fromForm reads a specifier of some form as a checker would that works with
 // v3: written without regard to the code that made it.
-func fromForm(t *rapid.T, form rpc.Form, m proto.Message) *healthv3.HealthCheckSpecifier {
+func fromForm(t *rapid.T, form rpc.APIVersion, m proto.Message) *healthv3.HealthCheckSpecifier {
 	t.Helper()
 	data, err := proto.Marshal(m)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // the field names: a message, or a request alone. Fields that are not known are
 // of a later version. Of an old form, V2, it tells which of the two is spoken:
 // they name one field of a request differently.
-func HealthMessageFromJSON(body []byte, form rpc.Form) (HealthMessage, rpc.Form, error) {
+func HealthMessageFromJSON(body []byte, form rpc.APIVersion) (HealthMessage, rpc.APIVersion, error) {
 	if err := rpc.ScanJSON(body); err != nil {
 		return HealthMessage{}, form, err
 	}
@@ -96,7 +96,7 @@ func renameCapability(request map[string]json.RawMessage) bool {
 
 // SpecifierJSON writes a specifier of a form, as [SpecifierIn] gives it, with
 // the field names of that form's proto files.
-func SpecifierJSON(form rpc.Form, m proto.Message) ([]byte, error) {
+func SpecifierJSON(form rpc.APIVersion, m proto.Message) ([]byte, error) {
 	out, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	old, ok := m.(*discoveryv2.HealthCheckSpecifier)
 	if err != nil || form != rpc.V2017 || !ok {

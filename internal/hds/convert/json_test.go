@@ -14,7 +14,7 @@ import (
 // size in memory is refused, in each form.
 func TestHealthMessageOfManyParts(t *testing.T) {
 	body := `{"endpoint_health_response": {"endpoints_health": [` + strings.Repeat(`{},`, 130_000) + `{}]}}`
-	for _, form := range []rpc.Form{rpc.V3, rpc.V2} {
+	for _, form := range []rpc.APIVersion{rpc.V3, rpc.V2} {
 		if _, _, err := convert.HealthMessageFromJSON([]byte(body), form); !errors.Is(err, rpc.ErrMessage) || !strings.Contains(err.Error(), "more than 250000") {
 			t.Errorf("form %v: %v", form, err)
 		}

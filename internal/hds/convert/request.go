@@ -174,7 +174,7 @@ func HealthMessageOf(m *healthv3.HealthCheckRequestOrEndpointHealthResponse) Hea
 // it is what votes are counted by; without a locality all such checkers are
 // one failure domain, and without capabilities a checker gets nothing to do.
 // What it can be told depends on the form that it speaks.
-func CheckerFrom(r *healthv3.HealthCheckRequest, form rpc.Form) (CheckerHello, error) {
+func CheckerFrom(r *healthv3.HealthCheckRequest, form rpc.APIVersion) (CheckerHello, error) {
 	if r == nil {
 		return CheckerHello{}, rpc.BadMessagef("health_check_request", "missing: the first message must be one")
 	}
@@ -199,7 +199,7 @@ func CheckerFrom(r *healthv3.HealthCheckRequest, form rpc.Form) (CheckerHello, e
 // Changed gives what h is after a later request of the same checker. Its node's id and
 // locality stay those of the first. A request without capabilities, or without a node,
 // changes nothing of what they would say. Errors wrap ErrMessage.
-func (h CheckerHello) Changed(r *healthv3.HealthCheckRequest, form rpc.Form) (CheckerHello, error) {
+func (h CheckerHello) Changed(r *healthv3.HealthCheckRequest, form rpc.APIVersion) (CheckerHello, error) {
 	ofNode := h.Protocols & health.ProtocolsOf(isobar.CheckGRPC)
 	if r.GetNode().GetId() != "" {
 		most, err := maxEndpointsOf(r.GetNode())
@@ -219,7 +219,7 @@ func (h CheckerHello) Changed(r *healthv3.HealthCheckRequest, form rpc.Form) (Ch
 }
 
 // protocolsOf gives what a checker names, and how it can be told.
-func protocolsOf(c *healthv3.Capability, form rpc.Form) health.Protocols {
+func protocolsOf(c *healthv3.Capability, form rpc.APIVersion) health.Protocols {
 	var out health.Protocols
 	for _, p := range c.GetHealthCheckProtocols() {
 		switch p {
@@ -244,6 +244,6 @@ func protocolsOf(c *healthv3.Capability, form rpc.Form) health.Protocols {
 
 // probesGRPC reports whether a checker says by its node that it can do gRPC checks.
 // In the form of 2017 it can't be told of them.
-func probesGRPC(n *corev3.Node, form rpc.Form) bool {
+func probesGRPC(n *corev3.Node, form rpc.APIVersion) bool {
 	return form != rpc.V2017 && (n.GetUserAgentName() == checkerAgent || slices.Contains(n.GetClientFeatures(), FeatureGRPCChecks))
 }

@@ -122,7 +122,7 @@ func (ca *CA) Client(l *Leaf) *tls.Config {
 	return c
 }
 
-// Replace puts a file in the place of another at once, as cert-manager and
+// Replace replaces a file at once, as cert-manager and
 // editors do.
 func Replace(tb testing.TB, path string, data []byte) {
 	tb.Helper()

@@ -19,7 +19,7 @@ import (
 )
 
 // BenchmarkReport reads a report of 10 services in 3 localities each, and one of
-// 100, without and with 20 endpoints in each, from the wire and by way of the
+// 100, without and with 20 endpoints in each, from the wire and through the
 // generated decoder.
 func BenchmarkReport(b *testing.B) {
 	for _, detail := range []struct {

@@ -58,7 +58,7 @@ func (r *ReportBuffer) Bytes() int {
 
 // begin makes the buffer ready for another report, of so many clusters.
 func (r *ReportBuffer) begin(clusters int) {
-	if r.idle++; !r.roomy() {
+	if r.idle++; !r.oversized() {
 		r.idle = 0
 	}
 	if r.idle >= maxIdle {
@@ -79,14 +79,14 @@ func (r *ReportBuffer) begin(clusters int) {
 	r.beside = 0
 }
 
-// roomy tells whether any of it is much more than the report needed.
-func (r *ReportBuffer) roomy() bool {
+// oversized tells whether any of it is much more than the report needed.
+func (r *ReportBuffer) oversized() bool {
 	d := r.detailed
-	return muchMore(cap(r.services), len(r.services)) || r.localities.roomy() || d != nil && (d.details.roomy() || d.endpoints.roomy())
+	return muchMore(cap(r.services), len(r.services)) || r.localities.oversized() || d != nil && (d.details.oversized() || d.endpoints.oversized())
 }
 
 // muchMore tells whether room for so many parts is much more than was needed.
-func muchMore(room, needed int) bool { return room > 4*needed+32 }
+func muchMore(memory, needed int) bool { return memory > 4*needed+32 }
 
 // details returns memory for the details of localities.
 func (r *ReportBuffer) details() *detailBuffer {
@@ -102,25 +102,25 @@ const maxSlab = 16_384
 // slab is memory for parts of one kind. What the report before needed comes in
 // one piece, to be written over; what goes beyond it, in pieces that grow.
 type slab[T any] struct {
-	room []T // stays for the next report
-	free []T // what is left of it, or of the piece behind it
-	used int // by this report
-	held int // parts that there is memory for, that of this report included
-	want int // used by the report before, or expected of this one
+	memory []T // stays for the next report
+	free   []T // what is left of it, or of the piece behind it
+	used   int // by this report
+	held   int // parts that there is memory for, that of this report included
+	want   int // used by the report before, or expected of this one
 }
 
 func (s *slab[T]) begin() {
-	s.free, s.used, s.held, s.want = s.room, 0, len(s.room), s.used
+	s.free, s.used, s.held, s.want = s.memory, 0, len(s.memory), s.used
 }
 
 // clear forgets what the report put there.
-func (s *slab[T]) clear() { clear(s.room[:min(len(s.room), s.used)]) }
+func (s *slab[T]) clear() { clear(s.memory[:min(len(s.memory), s.used)]) }
 
 // taken tells for how many parts the report takes memory, what it may yet need included.
 func (s *slab[T]) taken() int { return min(s.held, 2*s.used) }
 
-// roomy tells whether there is much more than the report needed.
-func (s *slab[T]) roomy() bool { return muchMore(len(s.room), s.used) }
+// oversized tells whether there is much more than the report needed.
+func (s *slab[T]) oversized() bool { return muchMore(len(s.memory), s.used) }
 
 // expect says how much the report will probably need.
 func (s *slab[T]) expect(n int) { s.want = max(s.want, n) }
@@ -130,8 +130,8 @@ func (s *slab[T]) take(n int) []T {
 	if len(s.free) < n {
 		s.free = make([]T, max(n, min(maxSlab, max(s.want, s.used))))
 		s.held += len(s.free)
-		if len(s.free) > len(s.room) && len(s.free) <= maxSlab {
-			s.room = s.free
+		if len(s.free) > len(s.memory) && len(s.free) <= maxSlab {
+			s.memory = s.free
 		}
 	}
 	s.used += n

@@ -25,7 +25,7 @@ type clusterReader struct {
 	refused []string // services with an implausible entry
 	err     error    // ends the whole message
 
-	room *ReportBuffer
+	buffer *ReportBuffer
 
 	// Localities that were read before, in this report or another; there are
 	// few different ones.
@@ -57,7 +57,7 @@ type part struct{ from, to uint32 }
 
 // report reads all clusters, which countClusters has counted.
 func (r *clusterReader) report(encoded []byte) ([]load.ServiceReport, error) {
-	services, last := r.room.services[:0], ""
+	services, last := r.buffer.services[:0], ""
 	for b := encoded; len(b) > 0; {
 		var value []byte
 		if value, b, _ = nextCluster(b); value == nil {
@@ -82,7 +82,7 @@ func (r *clusterReader) report(encoded []byte) ([]load.ServiceReport, error) {
 			return nil, r.err
 		}
 	}
-	r.room.services = services
+	r.buffer.services = services
 	return services, nil
 }
 
@@ -147,7 +147,7 @@ func (r *clusterReader) afford(parts int) bool {
 // take returns memory for the localities of a cluster, to be written over. Clusters
 // are mostly alike: the first one says how much all of them will need.
 func (r *clusterReader) take(n int) []load.LocalityReport {
-	s := &r.room.localities
+	s := &r.buffer.localities
 	if s.used == 0 {
 		s.expect(n * min(r.left, maxServices/2))
 	}
@@ -233,7 +233,7 @@ func (r *clusterReader) drops(encoded []byte, h *clusterHead) (uint64, []load.Dr
 	}
 	var sum uint64
 	by := make([]load.DropCount, 0, h.categories)
-	r.room.beside += h.categories * dropBytes
+	r.buffer.beside += h.categories * dropBytes
 	for c := (rpc.Cursor{Rest: encoded}); c.Next(); {
 		if c.Key != clusterDroppedBy<<rpc.KeyShift|bytesKind {
 			c.Skip()

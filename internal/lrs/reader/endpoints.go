@@ -14,7 +14,7 @@ func (r *clusterReader) endpoints(encoded []byte, n int) ([]load.EndpointReport,
 	if !r.afford(n) {
 		return nil, false
 	}
-	room := r.room.details().endpoints.take(n)
+	room := r.buffer.details().endpoints.take(n)
 	out := room[:0]
 	for c := (rpc.Cursor{Rest: encoded}); c.Next(); {
 		if c.Key != statsEndpoints<<rpc.KeyShift|bytesKind {

@@ -103,7 +103,7 @@ func (r *clusterReader) anyLocality(encoded []byte, out *load.LocalityReport) bo
 		}
 	}
 	if metrics != nil || endpoints != nil {
-		out.Details = &r.room.details().details.take(1)[0]
+		out.Details = &r.buffer.details().details.take(1)[0]
 		*out.Details = load.LocalityDetails{Metrics: metrics, Endpoints: endpoints}
 	}
 	return true

@@ -36,7 +36,7 @@ const namedMetrics = "named_metrics."
 // bad one says nothing about the client's counters and goes alone.
 func (r *clusterReader) metrics(encoded []byte, h *localityHead) []load.MetricSum {
 	var out []load.MetricSum
-	defer func() { r.room.beside += cap(out) * metricBytes }()
+	defer func() { r.buffer.beside += cap(out) * metricBytes }()
 	for i, name := range [...]string{load.MetricCPU, load.MetricMemory, load.MetricApplication} {
 		out = r.metric(out, name, h.unnamed[i].n, h.unnamed[i].total)
 	}

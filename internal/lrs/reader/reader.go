@@ -28,7 +28,7 @@ const (
 	maxReportInterval = 24 * time.Hour
 	// notMeasured is what grpc-go tells as the interval of the first report of a
 	// stream, up to 1.64 at least: the time since the year 1, cut off. The server's
-	// clock measures such a report. 1.50 opens a stream anew at each assignment, so
+	// clock measures such a report. 1.50 opens a stream again at each assignment, so
 	// that hardly any other report came while weights change.
 	notMeasured = time.Duration(math.MaxInt64)
 	// maxReportRate is beyond what one client can send, requests/s.
@@ -189,22 +189,22 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 	if cr == nil {
 		cr = &clusterReader{seed: maphash.MakeSeed()}
 	}
-	cr.names, cr.options, cr.room = &r.names, o, o.Buffer
-	if cr.room == nil {
-		cr.room = &ReportBuffer{}
+	cr.names, cr.options, cr.buffer = &r.names, o, o.Buffer
+	if cr.buffer == nil {
+		cr.buffer = &ReportBuffer{}
 	}
 	if cr.usualFrom != o.Known {
 		cr.usual, cr.usualFrom = [len(cr.usual)]usual{}, o.Known
 	}
 	cr.left, cr.budget, cr.unknown, cr.mixed, cr.err = clusters, rpc.MaxMessages, 0, false, nil
-	cr.room.begin(clusters)
+	cr.buffer.begin(clusters)
 	return cr
 }
 
 // end lets go of everything that belongs to the report.
 func (r *ReportReader) end(cr *clusterReader) {
 	cr.release()
-	cr.names, cr.options, cr.room, cr.service, cr.refused = nil, nil, nil, "", nil
+	cr.names, cr.options, cr.buffer, cr.service, cr.refused = nil, nil, nil, "", nil
 	r.free.Put(cr)
 }
 

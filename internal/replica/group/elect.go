@@ -6,7 +6,7 @@ import "time"
 // that was not renewed in time.
 func (n *Node) expire(now time.Duration) {
 	if now-n.seen > 2*n.opts.Heartbeat { // the process was paused, or the machine slept
-		n.awake = now
+		n.runningSince = now
 	}
 	n.seen = now
 	if n.request != nil && now-n.sent >= n.opts.EngineTimeout {
@@ -178,7 +178,7 @@ func (n *Node) claimed(now time.Duration) {
 		n.claim, n.fence = c, c
 		n.become(Leading)
 		n.save()
-		n.tell(now)
+		n.broadcastStatus(now)
 		n.due = min(n.due, n.sent+n.opts.Renew)
 	case n.role == Leading && c != n.claim:
 		// The engine lost the claim: it was restored from a backup, or an operator
@@ -213,7 +213,7 @@ func (n *Node) noteClaim(now time.Duration) {
 			c, n.fence.Epoch)
 	}
 	n.behind = behind
-	n.settlePending(now)
+	n.decidePending(now)
 }
 
 // stepDown gives up the lease, and keeps from campaigning for a while.
@@ -260,19 +260,19 @@ func (n *Node) Announce(now time.Duration, closes bool) {
 		n.due = min(n.due, now)
 		n.askAll(now)
 	} else {
-		n.tell(now)
+		n.broadcastStatus(now)
 	}
 	n.Tick(now)
 }
 
 // abstains reports whether this replica may not win leadership at the moment.
 func (n *Node) abstains(now time.Duration) bool {
-	return now < n.rest || n.leaving && (!n.closes || !n.Parts(now))
+	return now < n.rest || n.leaving && (!n.closes || !n.AllLeave(now))
 }
 
-// Parts reports whether this replica leaves and every other one that lives leaves, too: nobody
+// AllLeave reports whether this replica and every other live one leave: nobody
 // stays to serve clients.
-func (n *Node) Parts(now time.Duration) bool {
+func (n *Node) AllLeave(now time.Duration) bool {
 	for i := range n.peers {
 		if p := &n.peers[i]; n.live(p, now) && !p.status.Leaves {
 			return false
@@ -302,18 +302,18 @@ func (n *Node) Closing(now time.Duration) bool {
 // were given up, and the next one may be under way. A pause of this process does not count.
 func (n *Node) engineAnswers(now time.Duration) bool {
 	answered := n.engine.answered
-	return answered.set && now-max(answered.at, n.awake) <= 2*n.opts.Campaign+2*n.opts.EngineTimeout+n.opts.Heartbeat
+	return answered.set && now-max(answered.at, n.runningSince) <= 2*n.opts.Campaign+2*n.opts.EngineTimeout+n.opts.Heartbeat
 }
 
 // ledFromAfar reports whether the engine names a leader which is not heard and lived after it was
 // heard last: it won since, or has kept its lease for longer than it would have without renewals.
-// Leases begin anew where the engine was down.
+// Leases restart where the engine was down.
 func (n *Node) ledFromAfar() bool {
 	p := n.peer(n.engine.standing.Holder.Name)
 	if p == nil || !p.ever {
 		return false
 	}
-	since := max(p.heard, n.awake)
+	since := max(p.heard, n.runningSince)
 	if n.engine.elected.set && n.engine.elected.at-since > n.opts.fresh() {
 		return true
 	}
@@ -370,7 +370,7 @@ func (n *Node) repeats(p *peer) bool { return n.strikes == 0 || p.heard > n.stru
 
 // compareReach has a leader step down when another replica that reaches the engine
 // hears more of the group than the leader does, for two heartbeats. A replica that
-// the leader does not hear tells it by way of the engine. One that the leader hears,
+// the leader does not hear tells it through the engine. One that the leader hears,
 // but that does not hear the leader, counts against those that do. A leader that ends goes on:
 // it gives leadership up soon, and may have to take drops back before.
 func (n *Node) compareReach(now time.Duration) {

@@ -41,7 +41,7 @@ func TestPartsWithoutAReplicaThatStays(t *testing.T) {
 	}
 	leaves("b", true)
 	leaves("c", true)
-	if s.node.Parts(s.now) {
+	if s.node.AllLeave(s.now) {
 		t.Error("a replica that stays does not part")
 	}
 	s.acts = nil
@@ -52,18 +52,18 @@ func TestPartsWithoutAReplicaThatStays(t *testing.T) {
 			t.Errorf("%s is told %+v", to, got)
 		}
 	}
-	if !s.node.Parts(s.now) || s.node.Role() != group.Leading {
-		t.Errorf("all leave: parts %t, %s", s.node.Parts(s.now), s.node.Role())
+	if !s.node.AllLeave(s.now) || s.node.Role() != group.Leading {
+		t.Errorf("all leave: parts %t, %s", s.node.AllLeave(s.now), s.node.Role())
 	}
 	leaves("c", false)
-	if s.node.Parts(s.now) {
+	if s.node.AllLeave(s.now) {
 		t.Error("c lives and stays")
 	}
 	for range 3 { // c is not heard any more
 		s.now += time.Second
 		leaves("b", true)
 	}
-	if !s.node.Parts(s.now) {
+	if !s.node.AllLeave(s.now) {
 		t.Error("c died")
 	}
 }
@@ -103,8 +103,8 @@ func TestLastOnesElectALeader(t *testing.T) {
 		tells("b", true, false)
 		r = s.request(group.OpClaim)
 		s.answer(r, group.Standing{Holder: s.self, Claim: r.Claim})
-		if s.node.Role() != group.Leading || !s.node.Parts(s.now) {
-			t.Fatalf("the last one is %s, parts: %t", s.node.Role(), s.node.Parts(s.now))
+		if s.node.Role() != group.Leading || !s.node.AllLeave(s.now) {
+			t.Fatalf("the last one is %s, parts: %t", s.node.Role(), s.node.AllLeave(s.now))
 		}
 		s.node.Leave(s.now)
 		s.answer(s.request(group.OpRelease), group.Standing{Claim: r.Claim})

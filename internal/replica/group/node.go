@@ -74,27 +74,27 @@ type Node struct {
 	from    string  // which replica sent it
 	since   instant // when it came
 
-	next     uint64 // id of the next request
-	request  *Request
-	sent     time.Duration // when
-	deadline time.Duration // until then the node may publish, if its role holds
-	due      time.Duration // of the next request
-	told     time.Duration // when the last statuses were sent; valid if begun
-	begun    bool
-	seen     time.Duration // when the node last ran
-	awake    time.Duration // since when it has run without a pause
-	engine   engineView
-	won      time.Duration // Gathering: since when
-	asked    bool          // Claiming: a claim was sent, and its outcome is unknown
-	rest     time.Duration // no campaign before
-	free     instant       // since when the engine says that nobody leads
-	strikes  int           // consecutive heartbeats at which another replica reached more
-	struck   time.Duration // the last of them
-	stepped  instant       // when the node last stepped down for that
-	leaving  bool
-	closes   bool // leaving: the replica may lead once more if nobody stays
-	release  bool // the lease has to be given up
-	behind   bool // the engine's claim is older than what is known: told once
+	next         uint64 // id of the next request
+	request      *Request
+	sent         time.Duration // when
+	deadline     time.Duration // until then the node may publish, if its role holds
+	due          time.Duration // of the next request
+	sentAt       time.Duration // when the last statuses were sent; valid if begun
+	begun        bool
+	seen         time.Duration // when the node last ran
+	runningSince time.Duration // since when it has run without a pause
+	engine       engineView
+	won          time.Duration // Gathering: since when
+	asked        bool          // Claiming: a claim was sent, and its outcome is unknown
+	rest         time.Duration // no campaign before
+	free         instant       // since when the engine says that nobody leads
+	strikes      int           // consecutive heartbeats at which another replica reached more
+	struck       time.Duration // the last of them
+	stepped      instant       // when the node last stepped down for that
+	leaving      bool
+	closes       bool // leaving: the replica may lead once more if nobody stays
+	release      bool // the lease has to be given up
+	behind       bool // the engine's claim is older than what is known: told once
 }
 
 // instant is a time that may not have been yet.
@@ -119,7 +119,7 @@ func NewNode(opts Options, saved Saved, now time.Duration) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{opts: opts, known: saved.Known, due: now, seen: now, awake: now}
+	n := &Node{opts: opts, known: saved.Known, due: now, seen: now, runningSince: now}
 	for _, name := range opts.Peers {
 		n.peers = append(n.peers, peer{name: name})
 	}
@@ -236,7 +236,7 @@ func (n *Node) live(p *peer, now time.Duration) bool {
 // silent reports whether a replica that was heard before has been silent for the time of a
 // lease, in which this process was not paused.
 func (n *Node) silent(p *peer, now time.Duration) bool {
-	return p.ever && now-max(p.heard, n.awake) > n.opts.Deadline
+	return p.ever && now-max(p.heard, n.runningSince) > n.opts.Deadline
 }
 
 // reaches counts the live replicas that this one hears, itself included.
@@ -254,10 +254,10 @@ func (n *Node) reaches(now time.Duration) int {
 // time that [Node.Due] returns.
 func (n *Node) Tick(now time.Duration) {
 	n.expire(now)
-	if !n.begun || now-n.told >= n.opts.Heartbeat {
+	if !n.begun || now-n.sentAt >= n.opts.Heartbeat {
 		n.compareReach(now)
-		n.tell(now)
-		n.told, n.begun = now, true
+		n.broadcastStatus(now)
+		n.sentAt, n.begun = now, true
 	}
 	n.gather(now)
 	n.ask(now)
@@ -265,7 +265,7 @@ func (n *Node) Tick(now time.Duration) {
 
 // Due returns when Tick has to be called next.
 func (n *Node) Due() time.Duration {
-	due := n.told + n.opts.Heartbeat
+	due := n.sentAt + n.opts.Heartbeat
 	if n.request != nil {
 		due = min(due, n.sent+n.opts.EngineTimeout)
 	} else {
@@ -280,8 +280,8 @@ func (n *Node) Due() time.Duration {
 	return due
 }
 
-// tell sends the status to all other replicas.
-func (n *Node) tell(now time.Duration) {
+// broadcastStatus sends the status to all other replicas.
+func (n *Node) broadcastStatus(now time.Duration) {
 	for i := range n.peers {
 		n.sendStatus(now, n.peers[i].name, false, false)
 	}

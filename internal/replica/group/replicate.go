@@ -19,7 +19,7 @@ func (n *Node) Received(now time.Duration, from string, m Message) error {
 		if err := m.Status.Validate(); err != nil {
 			return err
 		}
-		n.heard(now, p, m.Status)
+		n.receiveStatus(now, p, m.Status)
 	case m.Plan != nil:
 		if err := checkContent(m.Plan); err != nil {
 			return err
@@ -34,8 +34,8 @@ func (n *Node) Received(now time.Duration, from string, m Message) error {
 	return nil
 }
 
-// heard takes in the status of another replica.
-func (n *Node) heard(now time.Duration, p *peer, s *Status) {
+// receiveStatus processes the status of another replica.
+func (n *Node) receiveStatus(now time.Duration, p *peer, s *Status) {
 	asks := s.Asks
 	p.heard, p.ever = now, true
 	p.status = *s
@@ -47,7 +47,7 @@ func (n *Node) heard(now time.Duration, p *peer, s *Status) {
 		Epoch:   max(s.Known.Epoch, s.Claim.Epoch, s.Plan.Epoch),
 		Version: max(s.Known.Version, s.Claim.First, s.Plan.First, s.Version),
 	}, s.Claim)
-	if s.HandsOver || s.Leaves && n.closes && !n.role.holds() && n.Parts(now) {
+	if s.HandsOver || s.Leaves && n.closes && !n.role.holds() && n.AllLeave(now) {
 		n.due = min(n.due, now)
 	}
 	n.pull(now, p)
@@ -140,9 +140,9 @@ func (n *Node) offered(now time.Duration, from string, p *Plan) {
 	}
 }
 
-// settlePending decides on the plan of a higher epoch that waits, once the engine
-// was asked after the plan had come.
-func (n *Node) settlePending(now time.Duration) {
+// decidePending accepts or refuses the pending plan of a higher epoch, once the engine
+// has answered a question that was sent after the plan arrived.
+func (n *Node) decidePending(now time.Duration) {
 	p := n.pending
 	if p == nil {
 		return
@@ -211,12 +211,12 @@ func (n *Node) mayPublish(now time.Duration, reapply bool) bool {
 // messages that have waited.
 func (n *Node) mayCare(now time.Duration) bool {
 	failed := n.engine.failed
-	if n.engine.reachable || !failed.set || failed.at < n.awake || now-failed.at > 2*n.opts.EngineTimeout {
+	if n.engine.reachable || !failed.set || failed.at < n.runningSince || now-failed.at > 2*n.opts.EngineTimeout {
 		return false
 	}
 	for i := range n.peers {
 		p := &n.peers[i]
-		if n.live(p, now) && p.heard >= n.awake+n.opts.Heartbeat && p.status.Claim == n.claim {
+		if n.live(p, now) && p.heard >= n.runningSince+n.opts.Heartbeat && p.status.Claim == n.claim {
 			return true
 		}
 	}

@@ -87,7 +87,7 @@ func (n *Node) Removes(now time.Duration) bool {
 	for i := range n.peers {
 		p := &n.peers[i]
 		leads := p.status.Leads && p.status.Claim == n.newest() && p.status.Claim.Leader.Name == p.name
-		if leads && n.live(p, now) && p.heard >= n.awake+n.opts.Heartbeat {
+		if leads && n.live(p, now) && p.heard >= n.runningSince+n.opts.Heartbeat {
 			return n.plan.Claim == p.status.Claim && p.status.Version <= n.plan.Version
 		}
 	}

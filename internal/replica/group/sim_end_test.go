@@ -37,7 +37,7 @@ func (e *ending) look() {
 	if role == group.Follower {
 		e.won = e.w.now
 	}
-	if (role == group.Leading || role == group.Caretaker) && e.node.Parts(now) {
+	if (role == group.Leading || role == group.Caretaker) && e.node.AllLeave(now) {
 		e.takeBack()
 	}
 	if !e.last[e.served] && e.w.now < e.patience() {

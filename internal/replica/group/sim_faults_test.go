@@ -225,8 +225,8 @@ func (w *world) heal() {
 	}
 }
 
-// restore puts an older state of the engine in the place of the present one, as
-// an operator who restores a backup does. Its leases begin anew.
+// restore replaces the state of the engine with an older one, as
+// an operator who restores a backup does. Its leases restart.
 func (w *world) restore() {
 	e := &w.engine
 	if !e.backup.taken {

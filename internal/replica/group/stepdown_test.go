@@ -8,7 +8,7 @@ import (
 )
 
 // TestLeaderThatIsCutOffStepsDown: a follower that the leader does not hear tells
-// by way of the engine that it reaches more of the group.
+// through the engine that it reaches more of the group.
 func TestLeaderThatIsCutOffStepsDown(t *testing.T) {
 	s := newScript(t, group.Saved{})
 	c := s.lead()

@@ -15,10 +15,10 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Two kinds of gRPC clients never take back a service that was taken away and
+// Two kinds of gRPC clients never take back a service that was removed and
 // returns as it was:
 //
-//   - grpc-js keeps the listeners and clusters that were taken away and compares
+//   - grpc-js keeps the listeners and clusters that were removed and compares
 //     with them what it is sent: equal content is no change.
 //   - C-core forgets the routes when the listener goes, and waits for new ones when
 //     the listener returns; but the route configuration did not go, and is no news.

@@ -36,7 +36,7 @@ func TestAListenerThatReturnsHoldsItsRoutes(t *testing.T) {
 			if !proto.Equal(manager.GetRouteConfig(), routes) {
 				t.Errorf("%s: the listener holds the routes %v, want %v", name, manager.GetRouteConfig(), routes)
 			}
-			if _, err := EncodeAs(rpc.As{Form: rpc.V2}, name, Listener, l, 0); err != nil {
+			if _, err := EncodeAs(rpc.As{API: rpc.V2}, name, Listener, l, 0); err != nil {
 				t.Errorf("%s: in v2: %v", name, err)
 			}
 		}

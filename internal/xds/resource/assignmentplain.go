@@ -16,7 +16,7 @@ import (
 // for, checked against the rules of all clients, as EncodeAs does. Errors wrap
 // ErrRefused and name the field.
 func EncodeAssignment(as rpc.As, name string, a *isobar.Assignment) (*Encoded, error) {
-	if as.Form == rpc.V3 {
+	if as.API == rpc.V3 {
 		e, _ := plainEncoders.Get().(*plainEncoder) // nothing else is in there
 		defer plainEncoders.Put(e)
 		if value, ok := e.encode(name, a); ok {

@@ -79,13 +79,13 @@ func encodeByMessages(as rpc.As, name string, a *isobar.Assignment) (*resource.E
 	return resource.EncodeAs(as, name, resource.Endpoints, m, a.ResourceTTL)
 }
 
-// Whether an assignment is written at once or by way of messages, the bytes are
+// Whether an assignment is written at once or through messages, the bytes are
 // the same, and so are the refusals.
 func TestAssignmentsAreEncodedAlike(t *testing.T) {
 	good, refused := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawOddAssignment(t)
-		as := rpc.AsVariant(rapid.IntRange(0, rpc.Variants-1).Draw(t, "as"))
+		as := asVariant(rapid.IntRange(0, rpc.Variants-1).Draw(t, "as"))
 		name := rapid.SampledFrom([]string{a.Service, a.Service, "xdstp://x/envoy.config.endpoint.v3.ClusterLoadAssignment/checkout", ""}).Draw(t, "name")
 		got, err := resource.EncodeAssignment(as, name, a)
 		want, wantErr := encodeByMessages(as, name, a)

@@ -87,7 +87,7 @@ func drawMetadata(t *rapid.T) isobar.Metadata {
 	return m
 }
 
-// change draws settings, health and demand anew.
+// change draws settings, health and demand again.
 func (w *whole) change(t *rapid.T) {
 	w.service.Assignment = isobar.AssignmentSettings{
 		EndpointStaleAfter:     rapid.SampledFrom([]time.Duration{0, 5 * time.Second, 90*time.Second + 1}).Draw(t, "stale_after"),

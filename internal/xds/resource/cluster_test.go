@@ -238,9 +238,9 @@ func tlsOf(t *testing.T, c *clusterv3.Cluster) *tlsv3.UpstreamTlsContext {
 }
 
 // encodedAs is a cluster as clients of a form get it; nil = not at all.
-func encodedAs(t *testing.T, form rpc.Form, s *isobar.Service) *anypb.Any {
+func encodedAs(t *testing.T, form rpc.APIVersion, s *isobar.Service) *anypb.Any {
 	t.Helper()
-	r, err := resource.EncodeAs(rpc.As{Form: form}, s.Name, resource.Cluster, cluster(t, s, false), 0)
+	r, err := resource.EncodeAs(rpc.As{API: form}, s.Name, resource.Cluster, cluster(t, s, false), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ const TLSSocketName = "envoy.transport_sockets.tls"
 // certificates that the system trusts.
 const SystemCAFile = "/etc/ssl/certs/ca-certificates.crt"
 
-// tlsSocketOf makes what Envoy speaks TLS with endpoints by; nil for plaintext.
+// tlsSocketOf makes what Envoy uses TLS with endpoints by; nil for plaintext.
 // Its files are read by Envoy.
 func tlsSocketOf(t *isobar.EndpointTLS, p isobar.Protocol) (*corev3.TransportSocket, error) {
 	if t == nil {

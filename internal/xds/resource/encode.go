@@ -86,7 +86,7 @@ func Encode(name string, kind Kind, m proto.Message) (*Encoded, error) {
 // deterministically. It gives nil without an error for what did not exist at
 // the time of the form. A ttl > 0 is told to those who understand it.
 func EncodeAs(as rpc.As, name string, kind Kind, m proto.Message, ttl time.Duration) (*Encoded, error) {
-	value, err := translate(as.Form, kind, m)
+	value, err := translate(as.API, kind, m)
 	if err != nil || value == nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func EncodeAs(as rpc.As, name string, kind Kind, m proto.Message, ttl time.Durat
 // frame frames an encoded message for both kinds of stream. It keeps no
 // reference to value.
 func frame(as rpc.As, name string, kind Kind, value []byte, ttl time.Duration) (*Encoded, error) {
-	url := kind.URLIn(as.Form)
+	url := kind.URLIn(as.API)
 	size := protowire.SizeTag(anyURL) + protowire.SizeBytes(len(url)) + protowire.SizeTag(anyValue) + protowire.SizeBytes(len(value))
 	whole := make([]byte, 0, protowire.SizeTag(responseResources)+protowire.SizeBytes(size))
 	whole = protowire.AppendTag(whole, responseResources, protowire.BytesType)

@@ -26,8 +26,8 @@ type fataler interface {
 }
 
 // there and back, with what goes over the wire.
-func thereAndBack(t fataler, form rpc.Form, m *endpointv3.ClusterLoadAssignment) (*endpointv3.ClusterLoadAssignment, []byte) {
-	r, err := resource.EncodeAs(rpc.As{Form: form}, m.GetClusterName(), resource.Endpoints, m, 0)
+func thereAndBack(t fataler, form rpc.APIVersion, m *endpointv3.ClusterLoadAssignment) (*endpointv3.ClusterLoadAssignment, []byte) {
+	r, err := resource.EncodeAs(rpc.As{API: form}, m.GetClusterName(), resource.Endpoints, m, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestOldStaticResources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := resource.EncodeAs(rpc.As{Form: rpc.V2}, s.Name, kind, m, 0)
+		r, err := resource.EncodeAs(rpc.As{API: rpc.V2}, s.Name, kind, m, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,14 +130,14 @@ func TestOldStaticResources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := resource.EncodeAs(rpc.As{Form: rpc.V2017}, s.Name, resource.Listener, m, 0); err != nil || r != nil {
+	if r, err := resource.EncodeAs(rpc.As{API: rpc.V2017}, s.Name, resource.Listener, m, 0); err != nil || r != nil {
 		t.Errorf("got %v, %v; want none", r, err)
 	}
 	m, err = resource.StaticOf(resource.Cluster, s, s.Name, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := resource.EncodeAs(rpc.As{Form: rpc.V2017}, s.Name, resource.Cluster, m, 0)
+	r, err := resource.EncodeAs(rpc.As{API: rpc.V2017}, s.Name, resource.Cluster, m, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

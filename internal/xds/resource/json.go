@@ -17,7 +17,7 @@ import (
 // JSON gives an encoded resource as JSON, with its type under "@type"
 // and the field names of the proto files, as old clients want them. It must not
 // be one with a TTL.
-func JSON(form rpc.Form, r *Encoded) ([]byte, error) {
+func JSON(form rpc.APIVersion, r *Encoded) ([]byte, error) {
 	body := &anypb.Any{}
 	if err := proto.Unmarshal(r.Body, body); err != nil {
 		return nil, fmt.Errorf("resource %q: %w", r.Name, err)

@@ -38,7 +38,7 @@ func endpointsOf(t *testing.T, as rpc.As, a *isobar.Assignment) *endpointv3.Clus
 	if err := proto.Unmarshal(e.Body, body); err != nil {
 		t.Fatal(err)
 	}
-	m, err := resource.AssignmentFrom(as.Form, body.GetValue())
+	m, err := resource.AssignmentFrom(as.API, body.GetValue())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func endpointsOf(t *testing.T, as rpc.As, a *isobar.Assignment) *endpointv3.Clus
 // drops that come alone.
 func TestEndpointsChangeWithDrops(t *testing.T) {
 	for n := range rpc.Variants {
-		as := rpc.AsVariant(n)
+		as := asVariant(n)
 		for _, metadata := range []isobar.Metadata{"", `{"envoy.lb":{"canary":true},"isobar":{"tier":"gold"}}`} {
 			var seen []*endpointv3.ClusterLoadAssignment
 			for _, drop := range []float64{0, 0.0001, 0.12, 0.1201, 0.51, 0.52, 0.99} {
@@ -94,8 +94,8 @@ func TestDropsKeepMetadata(t *testing.T) {
 // its health: Envoy takes that alone for no change.
 func TestMarksOfDraining(t *testing.T) {
 	for n := range rpc.Variants {
-		as := rpc.AsVariant(n)
-		if as.Form == rpc.V2017 {
+		as := asVariant(n)
+		if as.API == rpc.V2017 {
 			continue // it has no health, and leaves out both
 		}
 		for _, drop := range []float64{0, 0.3} {
@@ -127,4 +127,12 @@ func TestMarksOfDraining(t *testing.T) {
 			}
 		}
 	}
+}
+
+// asVariant is the inverse of rpc.As.Variant.
+func asVariant(n int) rpc.As {
+	if n == rpc.APIVersions {
+		return rpc.As{TTL: true}
+	}
+	return rpc.As{API: rpc.APIVersion(n)} //nolint:gosec // below rpc.Variants
 }

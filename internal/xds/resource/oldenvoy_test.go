@@ -43,7 +43,7 @@ func TestEnvoysThatRefuseWRRLocality(t *testing.T) {
 	}
 }
 
-// TestClusterWithoutPolicies: weights of localities are obeyed all the same, and
+// TestClusterWithoutPolicies: weights of localities are obeyed nevertheless, and
 // what the cluster reports is left.
 func TestClusterWithoutPolicies(t *testing.T) {
 	c, err := resource.ClusterOf(&isobar.Service{Name: "a", ORCA: isobar.ORCA{On: true}})

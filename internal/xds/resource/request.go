@@ -42,7 +42,7 @@ func (l Limits) MaxNames() int { return l.withDefaults().Names }
 type Head struct {
 	Node    *corev3.Node // to be trusted in the first message of a stream only; whoever has read it sets nil
 	Kind    Kind
-	Form    rpc.Form // V3 or V2; by the type URL
+	API     rpc.APIVersion // V3 or V2; by the type URL
 	TypeURL string
 	Nonce   string // "" = not an answer to a response
 	Nack    bool   // the response was rejected
@@ -160,7 +160,7 @@ func headFrom(node *corev3.Node, url, only, nonce string, detail *statuspb.Statu
 		return Head{}, rpc.BadMessagef("response_nonce", "%d bytes long, want at most %d", len(nonce), maxToken)
 	}
 	h := Head{Node: node, TypeURL: url, Nonce: nonce}
-	h.Kind, h.Form = ParseURL(url)
+	h.Kind, h.API = ParseURL(url)
 	if detail != nil {
 		h.Nack, h.Error = true, shorten(detail.GetMessage(), maxErrorText)
 	}

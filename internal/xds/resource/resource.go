@@ -43,7 +43,7 @@ const (
 )
 
 var (
-	kindURLs = [rpc.Forms][Kinds]string{
+	kindURLs = [rpc.APIVersions][Kinds]string{
 		rpc.V3:    {ClusterURL, EndpointsURL, ListenerURL, RouteURL},
 		rpc.V2:    {ClusterURLv2, EndpointsURLv2, ListenerURLv2, RouteURLv2},
 		rpc.V2017: {ClusterURLv2, EndpointsURLv2, ListenerURLv2, RouteURLv2},
@@ -59,8 +59,8 @@ func KindOf(url string) Kind {
 
 // ParseURL gives the kind that a type URL names, and in which form: V3 or V2,
 // since the URLs of 2017 are those of v2.
-func ParseURL(url string) (Kind, rpc.Form) {
-	for _, f := range [...]rpc.Form{rpc.V3, rpc.V2} {
+func ParseURL(url string) (Kind, rpc.APIVersion) {
+	for _, f := range [...]rpc.APIVersion{rpc.V3, rpc.V2} {
 		if i := slices.Index(kindURLs[f][:], url); i >= 0 {
 			return Kind(i), f //nolint:gosec // i < 4
 		}
@@ -72,8 +72,8 @@ func ParseURL(url string) (Kind, rpc.Form) {
 func (k Kind) URL() string { return k.URLIn(rpc.V3) }
 
 // URLIn gives the type URL of a kind that is served in a form, else "".
-func (k Kind) URLIn(f rpc.Form) string {
-	if int(k) < Kinds && int(f) < rpc.Forms {
+func (k Kind) URLIn(f rpc.APIVersion) string {
+	if int(k) < Kinds && int(f) < rpc.APIVersions {
 		return kindURLs[f][k]
 	}
 	return ""

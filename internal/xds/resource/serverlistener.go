@@ -24,7 +24,7 @@ const (
 	serverListenerAddress = "?xds.resource.listening_address="
 )
 
-// ListenerSecurity is how a gRPC server speaks TLS with its clients.
+// ListenerSecurity is how a gRPC server uses TLS with its clients.
 type ListenerSecurity string
 
 // How a server with xDS credentials speaks TLS. Servers with other credentials

@@ -24,7 +24,7 @@ import (
 // Nearly all messages that v3 took over from v2 kept their field numbers, so
 // the bytes of v3 are read with the types of v2, and what those don't know is
 // left out.
-func translate(form rpc.Form, kind Kind, m proto.Message) ([]byte, error) {
+func translate(form rpc.APIVersion, kind Kind, m proto.Message) ([]byte, error) {
 	value, err := translated(form, m)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s in form %s: %w", kind, form, err)
@@ -32,7 +32,7 @@ func translate(form rpc.Form, kind Kind, m proto.Message) ([]byte, error) {
 	return value, nil
 }
 
-func translated(form rpc.Form, m proto.Message) ([]byte, error) {
+func translated(form rpc.APIVersion, m proto.Message) ([]byte, error) {
 	if form == rpc.V3 {
 		return deterministic.Marshal(m)
 	}
@@ -104,7 +104,7 @@ func clusterBefore3(m *clusterv3.Cluster) (*clusterv3.Cluster, error) {
 }
 
 // cluster2017 encodes a cluster in the form of 2017; nil where that would be
-// plaintext in the place of TLS. Endpoints of a protocol that is not known
+// plaintext instead of TLS. Endpoints of a protocol that is not known
 // beforehand are spoken to in HTTP/1.
 func cluster2017(c *clusterv3.Cluster) ([]byte, error) {
 	if c.GetTransportSocket() != nil {
@@ -162,7 +162,7 @@ func apiListenerAddress() *corev3.Address {
 
 // AssignmentFrom reads an encoded assignment of some form: the inverse of the
 // translation. What the form could not say is not there.
-func AssignmentFrom(form rpc.Form, encoded []byte) (*endpointv3.ClusterLoadAssignment, error) {
+func AssignmentFrom(form rpc.APIVersion, encoded []byte) (*endpointv3.ClusterLoadAssignment, error) {
 	m := &endpointv3.ClusterLoadAssignment{}
 	options := proto.UnmarshalOptions{DiscardUnknown: form != rpc.V2017}
 	if err := options.Unmarshal(encoded, m); err != nil {

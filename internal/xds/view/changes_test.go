@@ -56,8 +56,8 @@ func TestClustersForGRPC(t *testing.T) {
 	p := planOf("1", assignment("a", 1))
 	p.specs[0].TLS = &isobar.EndpointTLS{SNI: "a.example", CA: "/ca.pem"}
 	v := view.NewBuilder(view.Options{}).Build(p, nil).View(east, nil, all)
-	for _, form := range []rpc.Form{rpc.V3, rpc.V2} {
-		envoy, grpc := rpc.As{Form: form}, rpc.As{Form: form, GRPC: true}
+	for _, form := range []rpc.APIVersion{rpc.V3, rpc.V2} {
+		envoy, grpc := rpc.As{API: form}, rpc.As{API: form, GRPC: true}
 		for _, name := range []string{"a", "xdstp://x/envoy.config.cluster.v3.Cluster/a"} {
 			if of, other := v.LookupAs(envoy, resource.Cluster, name), v.LookupAs(grpc, resource.Cluster, name); of == nil || other == nil || of.Version == other.Version {
 				t.Errorf("%v %s: Envoy gets %v, gRPC %v", form, name, of, other)

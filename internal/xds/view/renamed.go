@@ -20,7 +20,7 @@ type renamed struct {
 // staticKey is a resource under another name than the service's, or with a mark.
 type staticKey struct {
 	kind resource.Kind
-	form rpc.Form
+	api  rpc.APIVersion
 	grpc bool
 	name string
 	mark uint16

@@ -46,7 +46,7 @@ func TestNamesOfAllServicesAreBounded(t *testing.T) {
 	}
 	orca := planOf("2", some...)
 	for _, s := range orca.specs {
-		s.ORCA.On = true // all encodings anew, under the same names
+		s.ORCA.On = true // all encodings again, under the same names
 	}
 	second := b.Build(orca, first)
 	ask(second, "a", services)

@@ -21,7 +21,7 @@ type serverListeners struct {
 
 // get gives the listener of that name; nil when it is not that of a gRPC server.
 // Servers that ask for one speak v3.
-func (l *serverListeners) get(b *Builder, form rpc.Form, name string) *Resource {
+func (l *serverListeners) get(b *Builder, form rpc.APIVersion, name string) *Resource {
 	said, ok := resource.ParseServerListener(name)
 	if !ok || form != rpc.V3 {
 		return nil

@@ -31,7 +31,7 @@ func TestListenersOfGRPCServers(t *testing.T) {
 	if first.Serves(resource.Cluster, name) || first.Has(name) || v.Lookup(resource.Cluster, name) != nil || v.Lookup(resource.Route, name) != nil {
 		t.Error("the name stands for a service, too")
 	}
-	if v.LookupAs(rpc.As{Form: rpc.V2}, resource.Listener, name) != nil {
+	if v.LookupAs(rpc.As{API: rpc.V2}, resource.Listener, name) != nil {
 		t.Error("a listener in v2")
 	}
 	for port := range 5000 {

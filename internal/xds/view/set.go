@@ -97,9 +97,9 @@ func (s *Set) staticOf(name string) *static {
 // static is what of a service does not depend on who asks: cluster, listener
 // and routes. It lives as long as the service keeps its form.
 type static struct {
-	spec  isobar.Service                  // what they are made from, and no more
-	slots [resource.Kinds][rpc.Forms]slot // under the service's own name
-	grpc  [rpc.Forms]slot                 // the cluster as gRPC clients get it
+	spec  isobar.Service                        // what they are made from, and no more
+	slots [resource.Kinds][rpc.APIVersions]slot // under the service's own name
+	grpc  [rpc.APIVersions]slot                 // the cluster as gRPC clients get it
 
 	renamed renamed // under xdstp names
 }
@@ -138,7 +138,7 @@ func newStatic(spec *isobar.Service, limit uint32, old *static) *static {
 }
 
 func (s *static) get(b *Builder, as rpc.As, kind resource.Kind, name string) *Resource {
-	form, grpc := as.Form, as.GRPC && kind == resource.Cluster
+	form, grpc := as.API, as.GRPC && kind == resource.Cluster
 	old := as.OldEnvoy && kind == resource.Cluster && s.spec.ORCA.On
 	at := &s.slots[kind][form]
 	switch {
@@ -157,7 +157,7 @@ func (s *static) get(b *Builder, as rpc.As, kind resource.Kind, name string) *Re
 		}
 		var r *Resource
 		if err == nil {
-			r, err = resource.EncodeAs(rpc.As{Form: form}, name, kind, m, 0)
+			r, err = resource.EncodeAs(rpc.As{API: form}, name, kind, m, 0)
 		}
 		if err != nil {
 			b.refuse(kind, Refusal{Service: s.spec.Name, Err: err})

@@ -79,7 +79,7 @@ func (v *View) snapshot() map[string]*entry {
 // Set is the set that the view belongs to.
 func (v *View) Set() *Set { return v.set }
 
-// Gone tells whether there is no service for the name of an assignment. One
+// Gone reports whether the service of an assignment's name does not exist. A service
 // whose endpoints are not known yet is not gone: it has no assignment.
 func (v *View) Gone(name string) bool {
 	return !v.set.Has(v.set.ServiceOf(name))
@@ -106,7 +106,7 @@ func (v *View) LookupFor(client string, as rpc.As, kind resource.Kind, name stri
 			return s.get(v.set.builder, as, kind, name)
 		}
 		if kind == resource.Listener {
-			return v.set.builder.servers.get(v.set.builder, as.Form, name)
+			return v.set.builder.servers.get(v.set.builder, as.API, name)
 		}
 	case resource.Other:
 	}
@@ -161,7 +161,7 @@ func (v *View) entry(name string) *entry {
 }
 
 // Forget drops what the view holds of an assignment that nobody asks for any
-// more; asking again makes it anew.
+// more; asking again makes it again.
 func (v *View) Forget(name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

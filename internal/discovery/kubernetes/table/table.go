@@ -20,7 +20,7 @@ type Table struct {
 	names    map[Key][]string // of each Service, as they were given last
 	dirty    map[Key]struct{}
 
-	machines map[netip.Addr]string // the Node of each address; empty = of several; nil = to be made anew
+	machines map[netip.Addr]string // the Node of each address; empty = of several; nil = to be made again
 
 	policies   map[Key]Policy
 	policiesOf map[Key]map[string]struct{} // the names of the policies of each Service

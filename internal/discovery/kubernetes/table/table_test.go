@@ -253,7 +253,7 @@ func TestWhatIsGoneIsRemovedAtOnce(t *testing.T) {
 	w := world()
 	w.SetSlice(slice(t, "s1", "10.0.0.1 ready", "10.0.0.2 ready"))
 	take(w, 0)
-	w.ReplaceSlices("other", nil) // another namespace is listed anew
+	w.ReplaceSlices("other", nil) // another namespace is listed again
 	want(t, take(w, 0), "")
 	w.ReplaceSlices("", []table.Slice{slice(t, "s9", "10.0.0.2 ready")})
 	want(t, take(w, 0), "checkout.shop:80 east/a: 10.0.0.2=h")

@@ -298,7 +298,7 @@ func (e *Engine) announce(ctx context.Context, reaches int) error {
 
 // watch signals when the leader's key goes. It is a hint: what counts is what a
 // request reads. A watch that ends, as when its revision was compacted away or etcd
-// was restored, begins anew at the present.
+// was restored, restarts at the present.
 func (e *Engine) watch(ctx context.Context) {
 	defer close(e.done)
 	pause := time.NewTimer(0)

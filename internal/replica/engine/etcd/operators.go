@@ -160,7 +160,7 @@ func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous
 // write: the entries may have followed a log.
 var errHeadMoved = errors.New("the head was written meanwhile")
 
-// writeTries bounds how often a write begins anew.
+// writeTries bounds how often a write restarts.
 const writeTries = 10
 
 func (e *Engine) write(ctx context.Context, claim group.Claim, previous, number uint64, changes []engine.Change) error {

@@ -47,7 +47,7 @@ const (
 
 	// longest bounds the duration that is taken from a Lease of another version.
 	longest = time.Minute
-	// tries bounds how often a request begins anew because the Lease changed.
+	// tries bounds how often a request restarts because the Lease changed.
 	tries = 10
 
 	groupKey, claimKey, operatorsKey = "isobar.dev/group", "isobar.dev/claim", "isobar.dev/operators"

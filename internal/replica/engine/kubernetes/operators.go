@@ -317,7 +317,7 @@ func (e *Engine) make(ctx context.Context, claim group.Claim, parts [][]v1alpha1
 	return made, nil
 }
 
-// commit has the Lease list what counts. Renewals change the Lease, too: it begins anew as
+// commit has the Lease list what counts. Renewals change the Lease, too: it restarts as
 // long as nobody else wrote for operators or leads.
 func (e *Engine) commit(ctx context.Context, s *state, claim group.Claim, counts head) error {
 	data, err := json.Marshal(counts)

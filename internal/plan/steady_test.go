@@ -125,8 +125,8 @@ func TestNeverCalmUnderMovement(t *testing.T) {
 		return 400
 	})
 	for tick := range 60 {
-		if s := next(); s.Calm != nil && s.Calm.Ticks > 5 {
-			t.Fatalf("tick %d: calm for %d ticks", tick, s.Calm.Ticks)
+		if s := next(); s.Steady != nil && s.Steady.Ticks > 5 {
+			t.Fatalf("tick %d: calm for %d ticks", tick, s.Steady.Ticks)
 		}
 	}
 }

@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	// swingRounds bounds how often a program is approximated, and swingGap is
+	// variabilityRounds bounds how often a program is approximated, and variabilityGap is
 	// where that ends: the gap as a fraction of the cost.
-	swingRounds = 60
-	swingGap    = 5e-5
-	// doubtfulGap is the gap from which on the bound is made sharper.
-	doubtfulGap = 2e-3
-	// swingSteps is how exactly the way to the next answer is divided, in bits.
-	swingSteps = 20
+	variabilityRounds = 60
+	variabilityGap    = 5e-5
+	// sharperGap is the gap from which on the bound is made sharper.
+	sharperGap = 2e-3
+	// variabilitySteps is how exactly the way to the next answer is divided, in bits.
+	variabilitySteps = 20
 	// farSteps is how far beyond an answer the way on may lead.
 	farSteps = 16
 	// leastBend is the load, as a fraction of the room, below which the curvature
@@ -21,7 +21,7 @@ const (
 	leastBend = 0.01
 )
 
-// solveSwung solves a service whose demand swings, and fits. Its cost is convex,
+// solveVariable solves a service whose demand varies, and fits. Its cost is convex,
 // but that of a locality depends on whose load it is. So it is approximated again
 // and again around the best flows so far: what the deviations D add to the slope of
 // a locality's own cost becomes part of the way there, and the derivative of
@@ -30,9 +30,9 @@ const (
 //
 // is exactly what D adds for source s. Where that leads nowhere any more the
 // conditions of the optimum hold.
-func (pp *partProgram) solveSwung(method *interior) (ServiceSolution, float64) {
+func (pp *componentProgram) solveVariable(method *interior) (ServiceSolution, float64) {
 	in, prog := pp.in, pp.prog
-	prog.swing = in.swingsOf(pp.part.sources)
+	prog.variability = in.variabilityOf(pp.component.sources)
 	out := answer{prices: make([]float64, in.localities), worth: make([]float64, in.sources)}
 	var target []float64
 	if in.service.Previous != nil {
@@ -47,18 +47,18 @@ func (pp *partProgram) solveSwung(method *interior) (ServiceSolution, float64) {
 	for _, d := range prog.demand {
 		total += d
 	}
-	var duals *SwingPrices
+	var duals *VariabilityPrices
 	value := prog.value(flow)
 	var before []float64
 	enough := tieLatency * total
-	for range swingRounds {
+	for range variabilityRounds {
 		model := prog.around(flow)
 		best := model.solve(method)
 		out.iterations += best.iterations
 		stuck := true
 		prove := func(at optimum) {
-			prices, around := pp.swingPrices(at)
-			if b := in.swungBound(prices, around); duals == nil || b > bound {
+			prices, around := pp.variabilityPrices(at)
+			if b := in.variabilityBound(prices, around); duals == nil || b > bound {
 				bound, duals, out.prices, stuck = b, around, prices, false
 			}
 		}
@@ -73,32 +73,32 @@ func (pp *partProgram) solveSwung(method *interior) (ServiceSolution, float64) {
 		}
 		// Near a capacity prices differ by much between flows that differ by little.
 		prove(optimum{flow: flow, prices: best.prices})
-		if stuck || value-bound <= math.Min(swingGap*value, enough) {
+		if stuck || value-bound <= math.Min(variabilityGap*value, enough) {
 			break
 		}
 	}
-	if duals != nil && value-bound > math.Max(doubtfulGap*value, enough) {
+	if duals != nil && value-bound > math.Max(sharperGap*value, enough) {
 		bound, out.prices, duals = in.sharper(bound, out.prices, duals, pp.flowsOf(flow))
 	}
 	flow = prog.nearTo(target, flow, value, in.service.tieBudget(total, value))
 	out.flow = pp.flowsOf(flow)
 	sol, served := in.answer(&out)
-	sol.Swing = duals
+	sol.Variability = duals
 	sol.LowerBound = lower(sol.Objective, bound)
 	sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
 	return sol, served
 }
 
-// around approximates the cost of swings around flows.
+// around approximates the cost of variability around flows.
 func (p *program) around(flow []float64) *program {
 	model := *p
-	model.swing, model.curves = nil, slices.Clone(p.curves)
+	model.variability, model.curves = nil, slices.Clone(p.curves)
 	model.spring, model.target = make([]float64, len(flow)), make([]float64, len(flow))
 	deviation, load := p.deviations(flow), p.loads(flow)
 	for l := range model.curves {
 		c := &model.curves[l]
 		c.deviation = deviation[l]
-		_, bend := c.slopes(math.Max(load[l], leastBend*p.room[l]))
+		_, bend := c.slopes(math.Max(load[l], leastBend*p.headroom[l]))
 		ratio := 1.0 // of dCost/dD / D to the spring
 		if deviation[l] > 1e-6*load[l] {
 			high, low := p.curves[l].halves(load[l], deviation[l])
@@ -107,7 +107,7 @@ func (p *program) around(flow []float64) *program {
 				ratio = mean / bend
 			}
 		}
-		for s, swing := range p.swing {
+		for s, swing := range p.variability {
 			a := s*p.localities + l
 			model.spring[a] = swing * swing * bend
 			model.target[a] = flow[a] * (1 - ratio)
@@ -140,7 +140,7 @@ func (p *program) along(from, to []float64, most float64) []float64 {
 	end := hi
 	a, b := hi-ratio*(hi-lo), lo+ratio*(hi-lo)
 	fa, fb := move(a), move(b)
-	for range swingSteps {
+	for range variabilitySteps {
 		if fa <= fb {
 			hi, b, fb = b, a, fa
 			a = hi - ratio*(hi-lo)
@@ -188,7 +188,7 @@ func (p *program) longest(from, to []float64, most float64) float64 {
 	load, grows := p.loads(from), p.loads(change)
 	for l, c := range grows {
 		if c > 0 {
-			most = math.Min(most, math.Max(1, (p.room[l]-load[l])/c))
+			most = math.Min(most, math.Max(1, (p.headroom[l]-load[l])/c))
 		}
 	}
 	return most
@@ -207,9 +207,9 @@ func (p *program) nearTo(target, flow []float64, value, budget float64) []float6
 }
 
 // flowsOf are the flows of a part as those of all sources and localities.
-func (pp *partProgram) flowsOf(flow []float64) []float64 {
+func (pp *componentProgram) flowsOf(flow []float64) []float64 {
 	out := make([]float64, pp.in.sources*pp.in.localities)
-	for i, s := range pp.part.sources {
+	for i, s := range pp.component.sources {
 		for j, l := range pp.localities {
 			out[s*pp.in.localities+l] = flow[i*len(pp.localities)+j]
 		}

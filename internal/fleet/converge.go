@@ -10,7 +10,7 @@ import (
 // settled: over three slots the randomness of arrivals is small.
 const settleSpan = 3
 
-// Settled tells how long after an event at one offset the fleet had settled:
+// Settled returns how long after an event at one offset the fleet had converged:
 // from then until another offset in every moving window of three slots no zone
 // is loaded above the limit and no request fails. When it has not, why tells
 // what was amiss in the last of these windows, else why is empty.
@@ -32,7 +32,7 @@ func (r *Recorder) Settled(event, end time.Duration, limit float64) (after time.
 	return time.Duration(settled-first) * r.slot, ""
 }
 
-// trouble tells what keeps a window from being that of a settled fleet; it is
+// trouble returns what keeps a window from being that of a converged fleet; it is
 // empty when nothing does.
 func (s *Summary) trouble(limit float64) string {
 	if s.Requests == 0 {

@@ -18,8 +18,8 @@ const (
 	maxSpreads   = 100_000 // versions that have arrived
 )
 
-// book counts what happens to all clients.
-type book struct {
+// results counts what happens to all clients.
+type results struct {
 	pushes, bytes, reports, nacks, failures atomic.Int64
 	interval                                atomic.Int64 // between reports, as told
 
@@ -38,19 +38,19 @@ type sighting struct {
 	streams     int
 }
 
-func newBook() *book {
-	return &book{versions: map[string]*sighting{}, errors: map[codes.Code]*Failure{}}
+func newResults() *results {
+	return &results{versions: map[string]*sighting{}, errors: map[codes.Code]*Failure{}}
 }
 
 // first books how long a client waited for its first assignment.
-func (b *book) first(wait time.Duration) {
+func (b *results) first(wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.firsts = append(b.firsts, wait)
 }
 
 // takeFirsts gives what first booked since the last call.
-func (b *book) takeFirsts() []time.Duration {
+func (b *results) takeFirsts() []time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := b.firsts
@@ -59,7 +59,7 @@ func (b *book) takeFirsts() []time.Duration {
 }
 
 // pushed books a response to a client that had its assignments already.
-func (b *book) pushed(version string, size int, now time.Time) {
+func (b *results) pushed(version string, size int, now time.Time) {
 	b.pushes.Add(1)
 	b.bytes.Add(int64(size))
 	b.mu.Lock()
@@ -67,7 +67,7 @@ func (b *book) pushed(version string, size int, now time.Time) {
 	s := b.versions[version]
 	if s == nil {
 		if len(b.order) >= maxSightings {
-			b.settle(b.order[0])
+			b.record(b.order[0])
 			b.order = slices.Delete(b.order, 0, 1)
 		}
 		s = &sighting{first: now}
@@ -78,9 +78,9 @@ func (b *book) pushed(version string, size int, now time.Time) {
 	s.last = now
 }
 
-// settle books a version as arrived everywhere. One that went to a single
+// record books a version as arrived everywhere. One that went to a single
 // stream has no spread. The caller holds the lock.
-func (b *book) settle(version string) {
+func (b *results) record(version string) {
 	s := b.versions[version]
 	delete(b.versions, version)
 	if s.streams > 1 && len(b.spreads) < maxSpreads {
@@ -90,18 +90,18 @@ func (b *book) settle(version string) {
 
 // takeSpreads gives the time between the first and the last stream of each
 // version that went to more than one.
-func (b *book) takeSpreads() []time.Duration {
+func (b *results) takeSpreads() []time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, v := range b.order {
-		b.settle(v)
+		b.record(v)
 	}
 	b.order = nil
 	return b.spreads
 }
 
 // nacked books an assignment that a client refused.
-func (b *book) nacked(err error) {
+func (b *results) nacked(err error) {
 	b.nacks.Add(1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *book) nacked(err error) {
 }
 
 // failed books the end of a stream that should have gone on.
-func (b *book) failed(err error) {
+func (b *results) failed(err error) {
 	code, text := status.Code(err), status.Convert(err).Message()
 	if err == nil || errors.Is(err, io.EOF) {
 		code, text = codes.OK, "the server ended the stream"
@@ -127,7 +127,7 @@ func (b *book) failed(err error) {
 }
 
 // failuresByStatus lists the ends of streams.
-func (b *book) failuresByStatus() []Failure {
+func (b *results) failuresByStatus() []Failure {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := []Failure{}

@@ -13,25 +13,25 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// swung plans one tick in which the demand of the first source swings by half.
-func swung(t *testing.T, top *isobar.Topology, l *load.Snapshot) *plan.Plan {
+// variable plans one tick in which the demand of the first source varies by half.
+func variable(t *testing.T, top *isobar.Topology, l *load.Snapshot) *plan.Plan {
 	t.Helper()
 	l.Services[0].Sources[0].Swing = 0.5
 	return decided(t, plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Version: 1, Load: l})
 }
 
-// TestSharesAreMadeForASwing: more goes to the next zone than of steady demand, and
+// TestSharesAreMadeForVariableDemand: more goes to the next zone than of steady demand, and
 // the plan says why. Where nothing fits anyway, it says nothing of the kind.
-func TestSharesAreMadeForASwing(t *testing.T) {
+func TestSharesAreMadeForVariableDemand(t *testing.T) {
 	top := threeZones(t)
 	for _, tt := range []struct {
 		rate float64
-		want float64 // swing that is planned for
+		want float64 // variability in the plan
 	}{{700, 0.5}, {5000, 0}, {0, 0}} {
 		rates := map[string]float64{"us/a": tt.rate}
-		p := swung(t, top, demand(t0, "checkout", rates))
+		p := variable(t, top, demand(t0, "checkout", rates))
 		s, _ := p.Service("checkout")
-		if got := s.Swing(); got != tt.want {
+		if got := s.Variability(); got != tt.want {
 			t.Errorf("of %v requests/s a swing of %v is planned for, want %v", tt.rate, got, tt.want)
 		}
 		e, err := p.Explain("checkout", loc("us/a"))
@@ -39,10 +39,10 @@ func TestSharesAreMadeForASwing(t *testing.T) {
 			t.Fatal(err)
 		}
 		told := slices.ContainsFunc(e.Reasons, func(r assign.Reason) bool {
-			return r.Code == assign.ReasonSwing && strings.Contains(r.Text, "planned for 350 and 1050 requests/s")
+			return r.Code == assign.ReasonVariability && strings.Contains(r.Text, "planned for 350 and 1050 requests/s")
 		})
-		if told != (tt.want > 0) || e.Demand.Swing != tt.want {
-			t.Errorf("of %v requests/s a swing of %v is told, because of %+v", tt.rate, e.Demand.Swing, e.Reasons)
+		if told != (tt.want > 0) || e.Demand.Variability != tt.want {
+			t.Errorf("of %v requests/s a swing of %v is told, because of %+v", tt.rate, e.Demand.Variability, e.Reasons)
 		}
 		if tt.want > 0 {
 			steady, is := share(t, ticks(t, top, 1, rates), "us/a", "us/b"), share(t, p, "us/a", "us/b")
@@ -53,24 +53,24 @@ func TestSharesAreMadeForASwing(t *testing.T) {
 	}
 }
 
-// TestSwingsOfManyZonesAreNotPlannedFor: the loop would wait for the solver.
-func TestSwingsOfManyZonesAreNotPlannedFor(t *testing.T) {
+// TestVariableDemandOfManyZonesIsNotPlannedFor: the loop would wait for the solver.
+func TestVariableDemandOfManyZonesIsNotPlannedFor(t *testing.T) {
 	for zones, want := range map[int]float64{8: 0.5, 51: 0} {
 		top, l := wide(t, 1, zones)
-		p := swung(t, top, l)
-		if got, _ := p.Service("checkout-00"); got.Swing() != want {
-			t.Errorf("%d zones: a swing of %v is planned for, want %v", zones, got.Swing(), want)
+		p := variable(t, top, l)
+		if got, _ := p.Service("checkout-00"); got.Variability() != want {
+			t.Errorf("%d zones: a swing of %v is planned for, want %v", zones, got.Variability(), want)
 		}
 	}
 }
 
-// TestSwingsOfManyServices: of 55 services of 20 zones, 50 are planned with their
-// swing, those of which most requests come and go; and these stay chosen.
-func TestSwingsOfManyServices(t *testing.T) {
+// TestVariableDemandOfManyServices: of 55 services of 20 zones, 50 are planned with their
+// variability, those of which most requests come and go; and these stay chosen.
+func TestVariableDemandOfManyServices(t *testing.T) {
 	top, l := wide(t, 55, 20)
 	count := func(p *plan.Plan) (n int, last bool) {
 		for _, s := range p.Services {
-			if last = s.Swing() > 0; last {
+			if last = s.Variability() > 0; last {
 				n++
 			}
 		}
@@ -90,9 +90,9 @@ func TestSwingsOfManyServices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, last := count(p); n != 50 || !last || p.Services[0].Swing() > 0 {
+		if n, last := count(p); n != 50 || !last || p.Services[0].Variability() > 0 {
 			t.Errorf("tick %d: %d services are planned with their swing, want 50: the last one, which swung most at first (%v), and not the first (%v)",
-				tick, n, last, p.Services[0].Swing() > 0)
+				tick, n, last, p.Services[0].Variability() > 0)
 		}
 		before = p
 	}

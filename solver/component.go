@@ -2,27 +2,27 @@ package solver
 
 import "math"
 
-// partProgram is the optimisation problem of a part of an instance.
-type partProgram struct {
+// componentProgram is the optimisation problem of a part of an instance.
+type componentProgram struct {
 	in         *instance
-	part       part
+	component  component
 	localities []int // of the part: those that have room and a source; prog has their numbers
 	prog       *program
 }
 
 // solve solves the part and writes its flows and prices into the answer.
-func (pp *partProgram) solve(method *interior, out *answer) {
+func (pp *componentProgram) solve(method *interior, out *answer) {
 	in := pp.in
-	for _, l := range pp.part.localities {
+	for _, l := range pp.component.localities {
 		out.prices[l] = in.curves[l].slope(0)
 	}
-	if len(pp.part.sources) == 0 || len(pp.localities) == 0 {
+	if len(pp.component.sources) == 0 || len(pp.localities) == 0 {
 		return
 	}
 	best := pp.prog.solve(method)
 	out.iterations += best.iterations
 	flow := pp.breakTies(best, method, &out.iterations)
-	for i, s := range pp.part.sources {
+	for i, s := range pp.component.sources {
 		for j, l := range pp.localities {
 			out.flow[s*in.localities+l] = flow[i*pp.prog.localities+j]
 		}
@@ -32,19 +32,19 @@ func (pp *partProgram) solve(method *interior, out *answer) {
 	}
 }
 
-// newPartProgram returns the problem of a part.
-func newPartProgram(in *instance, p part) partProgram {
+// newComponentProgram returns the problem of a part.
+func newComponentProgram(in *instance, p component) componentProgram {
 	var localities []int
-	rooms := in.rooms(p)
+	headrooms := in.headrooms(p)
 	for _, l := range in.reach(p.sources, p.localities) {
-		if rooms[l] > 0 {
+		if headrooms[l] > 0 {
 			localities = append(localities, l)
 		}
 	}
 	prog := &program{
 		sources: len(p.sources), localities: len(localities), forced: p.saturated,
-		open: in.openAmong(p.sources, localities),
-		room: make([]float64, len(localities)), share: make([]float64, len(localities)),
+		open:     in.openAmong(p.sources, localities),
+		headroom: make([]float64, len(localities)), share: make([]float64, len(localities)),
 		curves: make([]curve, len(localities)),
 	}
 	total, sum := 0.0, 0.0
@@ -56,23 +56,23 @@ func newPartProgram(in *instance, p part) partProgram {
 		}
 	}
 	for j, l := range localities {
-		prog.room[j] = rooms[l]
+		prog.headroom[j] = headrooms[l]
 		prog.curves[j] = in.curves[l]
-		sum += prog.room[j]
+		sum += prog.headroom[j]
 		if in.warm {
 			prog.warmPrices = append(prog.warmPrices, in.service.WarmPrices[l])
 		}
 	}
 	mean := sum / float64(len(localities))
-	for j := range prog.room {
+	for j := range prog.headroom {
 		// Ties go in proportion to headroom: the barrier of a larger room is
 		// stronger. The limits keep the method well conditioned.
-		prog.share[j] = min(max(prog.room[j]/mean, 1e-3), 1e3)
+		prog.share[j] = min(max(prog.headroom[j]/mean, 1e-3), 1e3)
 		if p.saturated {
-			prog.room[j] *= total / sum
+			prog.headroom[j] *= total / sum
 		}
 	}
-	return partProgram{in: in, part: p, localities: localities, prog: prog}
+	return componentProgram{in: in, component: p, localities: localities, prog: prog}
 }
 
 const (
@@ -94,7 +94,7 @@ func (t *transport) trim(demand, room []float64) {
 			}
 			y = room[l]
 		}
-		t.room[l] = room[l] - y
+		t.headroom[l] = room[l] - y
 	}
 	for s, d := range demand {
 		sum := 0.0

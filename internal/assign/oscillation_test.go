@@ -9,10 +9,10 @@ import (
 	"github.com/isobar-xds/isobar/internal/assign"
 )
 
-// twinSwing finds a cycle in all that was seen, from the beginning, without
+// twinOscillation finds a cycle in all that was seen, from the beginning, without
 // keeping anything: the extremes of a series, and whether the last five are a
 // cycle.
-func twinSwing(parts []float64, demand [][]float64) bool {
+func twinOscillation(parts []float64, demand [][]float64) bool {
 	type extreme struct{ at int }
 	var out []extreme
 	at, dir := 0, 0.0
@@ -21,7 +21,7 @@ func twinSwing(parts []float64, demand [][]float64) bool {
 		switch {
 		case dir != 0 && d*dir > 0:
 			at = i
-		case math.Abs(d) < assign.SwingShare:
+		case math.Abs(d) < assign.OscillationShare:
 		default:
 			if dir != 0 {
 				out = append(out, extreme{at})
@@ -63,16 +63,16 @@ func twinSwing(parts []float64, demand [][]float64) bool {
 	return most <= 3*least
 }
 
-// TestSwingsAreFoundAsATwinFindsThem: step by step the same is found as by a
+// TestOscillationsAreFoundAsATwinFindsThem: step by step the same is found as by a
 // twin that looks at everything again each time.
-func TestSwingsAreFoundAsATwinFindsThem(t *testing.T) {
+func TestOscillationsAreFoundAsATwinFindsThem(t *testing.T) {
 	cycles := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		half := rapid.IntRange(1, 8).Draw(rt, "half a period")
 		swing := rapid.Float64Range(0, 0.2).Draw(rt, "swing")
 		noise := rapid.Float64Range(0, 0.03).Draw(rt, "noise")
 		moves := rapid.Float64Range(0, 0.2).Draw(rt, "demand moves")
-		var s *assign.Swings
+		var s *assign.Oscillations
 		var parts, rest []float64
 		var demand [][]float64
 		for i := range rapid.IntRange(1, 120).Draw(rt, "ticks") {
@@ -81,13 +81,13 @@ func TestSwingsAreFoundAsATwinFindsThem(t *testing.T) {
 			load := []float64{100 * a, 100 * (1 - a)}
 			parts, rest, demand = append(parts, load[0]/(load[0]+load[1])), append(rest, load[1]/(load[0]+load[1])), append(demand, now)
 			next, found := s.Observe(load, now)
-			want := twinSwing(parts, demand) || twinSwing(rest, demand)
+			want := twinOscillation(parts, demand) || twinOscillation(rest, demand)
 			if (found != nil) != want {
 				rt.Fatalf("after %d ticks: found %+v, the twin %v; %v", i+1, found, want, parts)
 			}
 			if s = next; found != nil {
 				cycles++
-				if found.Amplitude < assign.SwingShare || found.Amplitude > swing+2*noise+1e-9 || found.Ticks < 2 {
+				if found.Amplitude < assign.OscillationShare || found.Amplitude > swing+2*noise+1e-9 || found.Ticks < 2 {
 					rt.Fatalf("%+v of %v in %d ticks", found, swing, 2*half)
 				}
 				last := len(parts) - 1
@@ -100,7 +100,7 @@ func TestSwingsAreFoundAsATwinFindsThem(t *testing.T) {
 	}
 }
 
-func TestSwingsThatAreNone(t *testing.T) {
+func TestOscillationsThatAreNone(t *testing.T) {
 	for name, c := range map[string]struct {
 		part   func(i int) float64
 		demand func(i int) float64
@@ -115,7 +115,7 @@ func TestSwingsThatAreNone(t *testing.T) {
 		"dying out":              {func(i int) float64 { return 0.5 + 0.2*math.Pow(-0.6, float64(i)) }, func(int) float64 { return 100 }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var s *assign.Swings
+			var s *assign.Oscillations
 			found := 0
 			for i := range 80 {
 				a := c.part(i)

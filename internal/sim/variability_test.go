@@ -12,8 +12,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/sim"
 )
 
-// swingScenario is four zones with queues, one of which sends a square wave.
-func swingScenario(t *testing.T, seed uint64, period, start time.Duration, swing, noise float64) *sim.Scenario {
+// variableScenario is four zones with queues, one of which sends a square wave.
+func variableScenario(t *testing.T, seed uint64, period, start time.Duration, variability, noise float64) *sim.Scenario {
 	t.Helper()
 	network, err := isobar.NewNetwork([]isobar.LatencyRule{{From: loc("us"), To: loc("eu"), MS: 80}})
 	if err != nil {
@@ -33,7 +33,7 @@ func swingScenario(t *testing.T, seed uint64, period, start time.Duration, swing
 		s.Localities = append(s.Localities, sl)
 		demand := sim.Constant(500)
 		if i == 0 {
-			demand = sim.Times(sim.Constant(700), sim.Square(period, start, 1-swing, 1+swing))
+			demand = sim.Times(sim.Constant(700), sim.Square(period, start, 1-variability, 1+variability))
 		}
 		sc.Sources = append(sc.Sources, sim.Source{Service: "checkout", From: loc(z), Demand: demand, Noise: noise, Clients: 10})
 	}
@@ -58,23 +58,23 @@ func policy(t *testing.T, name string) sim.Policy {
 // the plan says for what it is made.
 func TestSquareWaves(t *testing.T) {
 	for _, tt := range []struct {
-		period, start time.Duration
-		swing, noise  float64
-		within        float64 // of the mean latency of static weights
+		period, start      time.Duration
+		variability, noise float64
+		within             float64 // of the mean latency of static weights
 	}{
 		// Capacities that requests tell wander a little: 0.2% more than with those that are declared.
-		{period: 10 * time.Second, swing: 0.5, within: 1},
-		{period: 10 * time.Second, start: 1700 * time.Millisecond, swing: 0.5, noise: 0.02, within: 1},
-		{period: 10 * time.Second, start: 4 * time.Second, swing: 0.4, noise: 0.05, within: 1},
-		{period: 10 * time.Second, swing: 0.2, within: 1.002},
-		{period: 15 * time.Second, swing: 0.5, noise: 0.02, within: 1},
-		{period: 7 * time.Second, swing: 0.5, within: 1.03},
-		{period: 20 * time.Second, swing: 0.2, within: 1.005},
-		{period: 20 * time.Second, start: 3 * time.Second, swing: 0.5, within: 1.03},
-		{period: 60 * time.Second, swing: 0.2, within: 1.01},
+		{period: 10 * time.Second, variability: 0.5, within: 1},
+		{period: 10 * time.Second, start: 1700 * time.Millisecond, variability: 0.5, noise: 0.02, within: 1},
+		{period: 10 * time.Second, start: 4 * time.Second, variability: 0.4, noise: 0.05, within: 1},
+		{period: 10 * time.Second, variability: 0.2, within: 1.002},
+		{period: 15 * time.Second, variability: 0.5, noise: 0.02, within: 1},
+		{period: 7 * time.Second, variability: 0.5, within: 1.03},
+		{period: 20 * time.Second, variability: 0.2, within: 1.005},
+		{period: 20 * time.Second, start: 3 * time.Second, variability: 0.5, within: 1.03},
+		{period: 60 * time.Second, variability: 0.2, within: 1.01},
 	} {
-		t.Run(fmt.Sprintf("period %v from %v, swing %v, noise %v", tt.period, tt.start, tt.swing, tt.noise), func(t *testing.T) {
-			sc := swingScenario(t, 3, tt.period, tt.start, tt.swing, tt.noise)
+		t.Run(fmt.Sprintf("period %v from %v, swing %v, noise %v", tt.period, tt.start, tt.variability, tt.noise), func(t *testing.T) {
+			sc := variableScenario(t, 3, tt.period, tt.start, tt.variability, tt.noise)
 			var why string
 			is, err := sim.Run(t.Context(), sc, sim.Isobar(), func(f sim.Frame) error {
 				for _, v := range f.Plan.Violations {
@@ -85,8 +85,8 @@ func TestSquareWaves(t *testing.T) {
 					return err
 				}
 				why = e.Summary
-				if f.At > sc.Warmup && (e.Demand.Swing == 0 || e.Demand.Swing > 1.5*tt.swing+0.02) {
-					t.Errorf("at %v: a swing of %v is seen", f.At, e.Demand.Swing)
+				if f.At > sc.Warmup && (e.Demand.Variability == 0 || e.Demand.Variability > 1.5*tt.variability+0.02) {
+					t.Errorf("at %v: a swing of %v is seen", f.At, e.Demand.Variability)
 				}
 				return nil
 			})
@@ -107,13 +107,13 @@ func TestSquareWaves(t *testing.T) {
 	}
 }
 
-// TestSteadyNoiseHasNoSwing: what only fluctuates is planned for as it is.
-func TestSteadyNoiseHasNoSwing(t *testing.T) {
+// TestSteadyNoiseHasNoVariability: what only fluctuates is planned for as it is.
+func TestSteadyNoiseHasNoVariability(t *testing.T) {
 	for seed := range uint64(5) {
-		sc := swingScenario(t, seed, 10*time.Second, 0, 0, 0.05)
+		sc := variableScenario(t, seed, 10*time.Second, 0, 0, 0.05)
 		if _, err := sim.Run(t.Context(), sc, sim.Isobar(), func(f sim.Frame) error {
-			if s, _ := f.Plan.Service("checkout"); s.Swing() > 0 {
-				t.Errorf("seed %d, at %v: a swing of %v in steady demand", seed, f.At, s.Swing())
+			if s, _ := f.Plan.Service("checkout"); s.Variability() > 0 {
+				t.Errorf("seed %d, at %v: a swing of %v in steady demand", seed, f.At, s.Variability())
 			}
 			return nil
 		}); err != nil {

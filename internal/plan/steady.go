@@ -10,66 +10,65 @@ import (
 )
 
 // Moves of less than a point are not published: most of them follow noise. But
-// where demand stands still, what is published could stay a little beside the
-// optimum for ever. So while a service is calm the mean of its demand is taken,
-// and every now and then that is solved and published, however small the move.
+// with steady demand the published shares could stay a little beside the optimum for
+// ever. So the plan keeps the mean of steady demand, and solves for it at intervals;
+// it publishes that solution, however small the move.
 
-// Calm is a time in which a service's shares stand still and its demand does
-// nothing but fluctuate.
-type Calm struct {
+// SteadyDemand is a time in which a service's shares do not move and its demand only
+// fluctuates.
+type SteadyDemand struct {
 	Ticks  int       // so far
 	Demand []float64 // per source of the problem, its mean lately, requests/s
 }
 
 const (
-	// settleFirst is how long it has to be calm before the mean is solved, and
-	// settleTicks from then on for each further time.
-	settleFirst, settleTicks = 6, 12
-	// calmMemory is how many ticks the mean reaches back, about.
-	calmMemory = 24
-	// calmNoise is how far the demand of a source may be from its mean, as a
-	// fraction of that; calmTotal is allowed beside it, as a fraction of all demand.
-	calmNoise, calmTotal = 0.1, 0.01
-	// settleGain is what it must bring, in ms of mean latency.
-	settleGain = 0.0005
-	// settleTies is the part of what ties may cost that is spent on staying near
-	// what is published, and exactTies that when the optimum itself is asked for.
-	settleTies, exactTies = 0.05, 1e-3
-	// settleEven is by how much less full the fullest sites are made where that
-	// costs next to nothing, as a fraction; settleFullest is by how much less full
+	// refineFirst is after how many steady ticks the mean is solved first, and refineTicks
+	// the interval from then on.
+	refineFirst, refineTicks = 6, 12
+	// steadyMemory is how many ticks the mean reaches back, about.
+	steadyMemory = 24
+	// steadyNoise is how far the demand of a source may be from its mean, as a
+	// fraction of that; steadyTotal is allowed beside it, as a fraction of all demand.
+	steadyNoise, steadyTotal = 0.1, 0.01
+	// refineGain is the least gain that is published, in ms of mean latency.
+	refineGain = 0.0005
+	// refineTies is the fraction of the cost of ties that may be spent on staying near
+	// the published shares, and exactTies the one with which the optimum itself is solved.
+	refineTies, exactTies = 0.05, 1e-3
+	// refineEven is by how much less full the fullest sites are made where that
+	// costs next to nothing, as a fraction; refineFullest is by how much less full
 	// it must get to be published for that.
-	settleEven, settleFullest = 0.003, 0.002
+	refineEven, refineFullest = 0.003, 0.002
 )
 
-// settle books one more calm tick of a service that is solved, after the plan
-// before, and looks for a better target once there were enough: shares per source of
-// the problem, nil = nothing to be gained. same says that sites and network are those of
-// before.
-func settle(now, before *Service, same bool) (calm *Calm, better [][]float64) {
+// refineSteady counts one more steady tick of a solved service after the previous plan,
+// and looks for a better target at the intervals above: shares per source of
+// the problem, nil = no gain. same says that sites and network did not change.
+func refineSteady(now, before *Service, same bool) (steady *SteadyDemand, better [][]float64) {
 	if now.Solution == nil || now.Hold != "" || now.Solution.CeilingScale > 1 || now.Spec.Mode != isobar.ModeFull || policyOf(now.Spec) != nil {
 		return nil, nil
 	}
-	calm = &Calm{Ticks: 1, Demand: slices.Clone(now.Problem.Demand)}
-	if before != nil && before.Calm != nil && same && sameProblem(now, before) && before.Calm.holds(now.Problem.Demand) {
-		calm.Ticks += before.Calm.Ticks
-		for s, mean := range before.Calm.Demand {
-			calm.Demand[s] = mean + (calm.Demand[s]-mean)/float64(min(calm.Ticks, calmMemory))
+	steady = &SteadyDemand{Ticks: 1, Demand: slices.Clone(now.Problem.Demand)}
+	if before != nil && before.Steady != nil && same && sameProblem(now, before) && before.Steady.holds(now.Problem.Demand) {
+		steady.Ticks += before.Steady.Ticks
+		for s, mean := range before.Steady.Demand {
+			steady.Demand[s] = mean + (steady.Demand[s]-mean)/float64(min(steady.Ticks, steadyMemory))
 		}
 	}
-	if calm.Ticks%settleTicks == settleFirst && before != nil && before.Result != nil {
-		better = refine(now, before.Result, calm.Demand)
+	if steady.Ticks%refineTicks == refineFirst && before != nil && before.Result != nil {
+		better = refine(now, before.Result, steady.Demand)
 	}
-	return calm, better
+	return steady, better
 }
 
 // holds reports whether demand only fluctuates around the mean.
-func (c *Calm) holds(demand []float64) bool {
+func (c *SteadyDemand) holds(demand []float64) bool {
 	sum := 0.0
 	for _, mean := range c.Demand {
 		sum += mean
 	}
 	for s, mean := range c.Demand {
-		if math.Abs(demand[s]-mean) > calmNoise*mean+calmTotal*sum {
+		if math.Abs(demand[s]-mean) > steadyNoise*mean+steadyTotal*sum {
 			return false
 		}
 	}
@@ -80,7 +79,7 @@ func (c *Calm) holds(demand []float64) bool {
 // sites and network are the same.
 func sameProblem(now, before *Service) bool {
 	return before.Problem != nil && slices.Equal(now.Solved, before.Solved) &&
-		slices.Equal(now.Problem.Swing, before.Problem.Swing) &&
+		slices.Equal(now.Problem.Variability, before.Problem.Variability) &&
 		slices.Equal(now.Problem.Localities, before.Problem.Localities) &&
 		slices.EqualFunc(now.Problem.Allowed, before.Problem.Allowed, slices.Equal[[]bool])
 }
@@ -94,12 +93,12 @@ func refine(now *Service, previous *assign.Result, demand []float64) [][]float64
 	for _, rate := range demand {
 		total += rate
 	}
-	best := evenly(&p, settleGain*total)
+	best := evenly(&p, refineGain*total)
 	published := publishedFlows(now, previous, demand)
 	if best == nil || published == nil {
 		return nil
 	}
-	if solver.Objective(p, published)-best.Objective < settleGain*total && fullest(&p, published)-fullest(&p, best.Flows) < settleFullest {
+	if solver.Objective(p, published)-best.Objective < refineGain*total && fullest(&p, published)-fullest(&p, best.Flows) < refineFullest {
 		return nil
 	}
 	out := make([][]float64, len(demand))
@@ -125,13 +124,13 @@ func evenly(p *solver.Service, limit float64) *solver.ServiceSolution {
 	if best == nil {
 		return nil
 	}
-	most := fullest(p, best.Flows) * (1 - settleEven)
+	most := fullest(p, best.Flows) * (1 - refineEven)
 	even := *p
 	even.Localities = slices.Clone(p.Localities)
 	for l := range even.Localities {
 		even.Localities[l].Ceiling = min(even.Localities[l].Ceiling, most)
 	}
-	if other := solve(&even, settleTies); most > 0 && other != nil && other.Objective <= best.Objective+limit {
+	if other := solve(&even, refineTies); most > 0 && other != nil && other.Objective <= best.Objective+limit {
 		return other
 	}
 	return best

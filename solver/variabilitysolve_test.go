@@ -12,14 +12,14 @@ import (
 	"github.com/isobar-xds/isobar/solver"
 )
 
-// drawSwung draws a service whose demand fits and swings.
-func drawSwung(t *rapid.T) solver.Service {
+// drawVariable draws a service whose demand fits and varies.
+func drawVariable(t *rapid.T) solver.Service {
 	s := drawService(t, 0.8)
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "swings"), 1))
-	s.Swing = make([]float64, len(s.Demand))
-	for i := range s.Swing {
+	s.Variability = make([]float64, len(s.Demand))
+	for i := range s.Variability {
 		if rng.IntN(3) > 0 {
-			s.Swing[i] = 0.6 * rng.Float64()
+			s.Variability[i] = 0.6 * rng.Float64()
 		}
 	}
 	return s
@@ -58,14 +58,14 @@ func withinCeilings(s solver.Service, flows [][]float64) bool {
 	return true
 }
 
-// calm tells whether load stays clear of the capacity, swings included. Beyond it
+// calm reports whether load stays clear of the capacity, variability included. Beyond it
 // queues cost so much that a gap is told, and not closed.
 func calm(s solver.Service, flows [][]float64) bool {
 	for l, loc := range s.Localities {
 		load, square := loc.Background, 0.0
 		for i := range flows {
 			load += flows[i][l]
-			square += s.Swing[i] * flows[i][l] * s.Swing[i] * flows[i][l]
+			square += s.Variability[i] * flows[i][l] * s.Variability[i] * flows[i][l]
 		}
 		if load+math.Sqrt(square) > 0.9*loc.Capacity {
 			return false
@@ -74,14 +74,14 @@ func calm(s solver.Service, flows [][]float64) bool {
 	return true
 }
 
-// What swings is solved as well as what does not: certified, and no flows that
+// Variable demand is solved as well as steady demand: certified, and no flows that
 // keep the constraints cost less than the bound.
-func TestSwingIsCertified(t *testing.T) {
+func TestVariableDemandIsCertified(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawSwung(t)
+		s := drawVariable(t)
 		sol := must(t, s)
-		if sol.Swing == nil {
-			return // it does not fit, or nothing that is served swings
+		if sol.Variability == nil {
+			return // it does not fit, or no served demand varies
 		}
 		if sol.LowerBound > sol.Objective || (calm(s, sol.Flows) && sol.Gap > 0.005) {
 			t.Fatalf("objective %v, bound %v, gap %v", sol.Objective, sol.LowerBound, sol.Gap)
@@ -89,7 +89,7 @@ func TestSwingIsCertified(t *testing.T) {
 		if got := solver.Objective(s, sol.Flows); math.Abs(got-sol.Objective) > 1e-9*got {
 			t.Fatalf("objective %v, told %v", got, sol.Objective)
 		}
-		bound := solver.SwingBound(s, sol.Prices, sol.Swing)
+		bound := solver.VariabilityBound(s, sol.Prices, sol.Variability)
 		if math.Abs(math.Min(bound, sol.Objective)-sol.LowerBound) > 1e-9*sol.Objective {
 			t.Fatalf("bound %v, told %v", bound, sol.LowerBound)
 		}
@@ -103,18 +103,18 @@ func TestSwingIsCertified(t *testing.T) {
 		for l := range sol.Prices { // wrong prices prove less, never too much
 			wrong := append([]float64(nil), sol.Prices...)
 			wrong[l] *= rng.Float64() * 2
-			if b := solver.SwingBound(s, wrong, sol.Swing); b > sol.Objective*(1+1e-9) {
+			if b := solver.VariabilityBound(s, wrong, sol.Variability); b > sol.Objective*(1+1e-9) {
 				t.Fatalf("prices %v prove %v of %v", wrong, b, sol.Objective)
 			}
 		}
 	})
 }
 
-func TestSwungAnswerStays(t *testing.T) {
+func TestAnswerToVariableDemandStays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawSwung(t)
+		s := drawVariable(t)
 		first := must(t, s)
-		s.Previous, s.Last, s.WarmPrices, s.WarmSwing = first.Flows, first.Flows, first.Prices, first.Swing
+		s.Previous, s.Last, s.WarmPrices, s.WarmVariability = first.Flows, first.Flows, first.Prices, first.Variability
 		second := must(t, s)
 		if d := distance(first.Flows, second.Flows); d > 1e-9 {
 			t.Fatalf("flows moved by %v without a cause", d)
@@ -122,25 +122,25 @@ func TestSwungAnswerStays(t *testing.T) {
 	})
 }
 
-// Without a swing nothing is different from what it was.
-func TestNoSwing(t *testing.T) {
+// Without variability nothing changes.
+func TestNoVariability(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t, 1.3)
 		without := must(t, s)
-		s.Swing = make([]float64, len(s.Demand))
+		s.Variability = make([]float64, len(s.Demand))
 		if with := must(t, s); !reflect.DeepEqual(without, with) {
 			t.Fatal("a swing of 0 changes the solution")
 		}
 	})
 }
 
-// Two equal zones, and one of two equal sources swings: it is spread over both, and
+// Two equal zones, and one of two equal sources varies: it is spread over both, and
 // the other one makes room.
-func TestSwingIsSpread(t *testing.T) {
+func TestVariableDemandIsSpread(t *testing.T) {
 	at := solver.Locality{Capacity: 1000, Servers: 40, Queues: 8}
 	s := solver.Service{
 		Demand: []float64{600, 600}, Localities: []solver.Locality{at, at},
-		Latency: [][]float64{{0, 1}, {1, 0}}, Swing: []float64{0.5, 0},
+		Latency: [][]float64{{0, 1}, {1, 0}}, Variability: []float64{0.5, 0},
 	}
 	solve := func() solver.ServiceSolution {
 		out, err := solver.Solve(solver.Problem{Services: []solver.Service{s}})
@@ -150,9 +150,9 @@ func TestSwingIsSpread(t *testing.T) {
 		return out.Services[0]
 	}
 	swung := solve()
-	s.Swing = nil
+	s.Variability = nil
 	steady := solve()
-	s.Swing = []float64{0.5, 0}
+	s.Variability = []float64{0.5, 0}
 	if away := swung.Flows[0][1]; steady.Flows[0][1] > 1 || away < 150 || away > 300 {
 		t.Errorf("%v of 600 requests/s go to the other zone, %v without a swing", away, steady.Flows[0][1])
 	}
@@ -164,32 +164,32 @@ func TestSwingIsSpread(t *testing.T) {
 	}
 }
 
-func TestBadSwing(t *testing.T) {
+func TestBadVariability(t *testing.T) {
 	good := solver.Service{
 		Demand: []float64{1}, Localities: []solver.Locality{{Capacity: 10}}, Latency: [][]float64{{1}},
 	}
 	for _, swing := range [][]float64{{}, {0.1, 0.1}, {-0.1}, {1.1}, {math.NaN()}} {
 		s := good
-		s.Swing = swing
+		s.Variability = swing
 		if _, err := solver.Solve(solver.Problem{Services: []solver.Service{s}}); !errors.Is(err, solver.ErrInvalid) {
 			t.Errorf("swing %v: error %v", swing, err)
 		}
 	}
 	caller, called := good, good
-	caller.Calls, called.Swing = []solver.Call{{Service: 1, PerRequest: 1}}, []float64{0.1}
+	caller.Calls, called.Variability = []solver.Call{{Service: 1, PerRequest: 1}}, []float64{0.1}
 	called.Latency = [][]float64{{1}, {1}}
 	if _, err := solver.Solve(solver.Problem{Services: []solver.Service{caller, called}}); !errors.Is(err, solver.ErrInvalid) {
 		t.Errorf("swing of a called service: error %v", err)
 	}
 	// Of an earlier solution that was of something else nothing is taken.
 	s := good
-	s.Swing, s.WarmPrices, s.Previous = []float64{0.3}, []float64{1}, [][]float64{{1}}
-	for _, warm := range []*solver.SwingPrices{
+	s.Variability, s.WarmPrices, s.Previous = []float64{0.3}, []float64{1}, [][]float64{{1}}
+	for _, warm := range []*solver.VariabilityPrices{
 		{}, {High: []float64{1}, Low: []float64{1}, Lean: [][]float64{{1, 2}}},
 		{High: []float64{math.NaN()}, Low: []float64{1}, Lean: [][]float64{{1}}},
 		{High: []float64{1}, Low: []float64{1}, Lean: [][]float64{{math.Inf(1)}}},
 	} {
-		s.WarmSwing = warm
+		s.WarmVariability = warm
 		out, err := solver.Solve(solver.Problem{Services: []solver.Service{s}})
 		if err != nil || out.Gap > 0.005 {
 			t.Errorf("warm %+v: gap %v, error %v", warm, out.Gap, err)
