@@ -118,8 +118,8 @@ type CircuitBreakers struct {
 	MaxRetries         uint32 `json:"max_retries,omitempty"`
 }
 
-// SystemCA stands for the certificates that the client's system trusts, in the
-// place of a path.
+// SystemCA stands for the certificates that the client's system trusts,
+// instead of a path.
 const SystemCA = "system"
 
 // EndpointTLS is how clients use TLS with endpoints. Paths are those of files

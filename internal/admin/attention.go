@@ -16,7 +16,7 @@ type Severity string
 const (
 	Critical Severity = "critical" // requests fail, or state or safety is lost
 	Warning  Severity = "warning"  // something does not do what it should
-	Notice   Severity = "notice"   // worth knowing; by itself all is in order
+	Notice   Severity = "notice"   // worth knowing; by itself nothing needs attention
 )
 
 func (s Severity) rank() int {
@@ -38,7 +38,7 @@ type Attention struct {
 	Locality isobar.Locality `json:"locality,omitzero"` // of endpoints, or of clients
 	Client   string          `json:"client,omitempty"`  // node id of a client, id of a checker
 	Text     string          `json:"text"`              // a sentence that names all of these
-	Next     string          `json:"next,omitempty"`    // a command that shows more, or mends it
+	Next     string          `json:"next,omitempty"`    // a command that shows more, or fixes it
 }
 
 // Code names a kind of Attention. Codes are stable.

@@ -297,7 +297,7 @@ func orFalse(text string) string {
 }
 
 // concerns reports whether a change names the service: one that is gone has a history
-// all the same.
+// nevertheless.
 func concerns(changes []plan.Change, service string) bool {
 	return slices.ContainsFunc(changes, func(c plan.Change) bool {
 		return slices.ContainsFunc(c.Services, func(s plan.ServiceChange) bool { return s.Service == service })

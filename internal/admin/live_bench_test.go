@@ -54,7 +54,7 @@ func configured(services, localities int) *isobar.Topology {
 }
 
 // large makes a plan of services each of whose localities sends. Every service is decided
-// anew; the demand of the first ones follows the version.
+// again; the demand of the first ones follows the version.
 func large(version uint64, topology *isobar.Topology, changed int) *plan.Plan {
 	p := &plan.Plan{Version: version, Made: time.Unix(1000, 0), Topology: topology}
 	for i := range topology.Services {
@@ -89,7 +89,7 @@ func fleetState(tb testing.TB, p *planner) *statusAPI {
 }
 
 // BenchmarkConsoles is the work of the server for open consoles at a plan in which every
-// service was decided anew and one in twenty looks different: the status, the rows, the
+// service was decided again and one in twenty looks different: the status, the rows, the
 // line for all, then writing it to each. The metric core-% is the part of a core that this
 // takes at a plan every 5 s.
 func BenchmarkConsoles(b *testing.B) {

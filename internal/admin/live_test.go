@@ -35,7 +35,7 @@ func lineOf(t *testing.T, set *liveSet, known uint64) (line streamed, size int) 
 	return line, out.Len()
 }
 
-// TestRowsThatLookTheSameAreNotSent: a plan that decides every service anew, with the same
+// TestRowsThatLookTheSameAreNotSent: a plan that decides every service again, with the same
 // outcome, is a short line without rows and without the status; where some services
 // change, these are the rows.
 func TestRowsThatLookTheSameAreNotSent(t *testing.T) {

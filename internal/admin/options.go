@@ -261,7 +261,7 @@ type Options struct {
 	Writable bool
 	// Hosts are the names, without port, by which the interface may be
 	// addressed, beside IP addresses and localhost. It keeps a web page from
-	// reading and writing by way of a name that it controls.
+	// reading and writing through a name that it controls.
 	Hosts []string
 	// Token tells whether a bearer token is the right one; nil = none is asked
 	// for. Requests other than GET and HEAD need it; with TokenForAll all do but

@@ -98,7 +98,7 @@ func (r *Remote) Span(ctx context.Context, service string, from, to time.Time) (
 	return out, err
 }
 
-// Status asks whether everything is in order.
+// Status returns what needs attention.
 func (r *Remote) Status(ctx context.Context) (Status, error) {
 	var out Status
 	err := r.get(ctx, "/v1/status", nil, &out)

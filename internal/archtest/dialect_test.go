@@ -74,7 +74,18 @@ var worst = []phrase{
 	{`\bcan't be true\b`, `"implausible"`},
 	{`\bto and fro\b`, `"oscillates"`},
 	{`\bshuts? out\b`, `"refuses"`},
-	{`\bfor want of\b`, `"because ... is missing"`},
+	{`\b(?:by way|for want) of\b`, `"through", "because ... is missing"`},
+	{`\b(?:[Mm]end|mends|mended|mending)\b`, `"fix"`},
+	{`\banew\b`, `"again", or say what restarts`},
+	{`\bgiv(?:e|es|en|ing) way\b`, `"decreases", "yields to"`},
+	{`\b(?:takes?|took|taken) away\b`, `"removes"`},
+	{`\bladder\b|\b(?:a|the|this|each|every) rung\b|\brungs\b`, `"degradation level"`},
+	{`\bthere is no telling\b|\b(?:is|are) no telling\b`, `"inconclusive", "unknown"`},
+	{`\bthe way and the waiting\b`, `"network latency plus queueing delay"`},
+	{`\bat the (?:most|least)\b`, `"at most", "at least"`},
+	{`\bin the place of\b`, `"instead of"`},
+	{`\ball the same\b`, `"nevertheless", "still"`},
+	{`\b(?:the|that|those|ones?) of before\b`, `"the previous one"`},
 }
 
 // allowed are lines that contain a phrase for a reason. Keep it short.

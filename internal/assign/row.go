@@ -172,7 +172,7 @@ func (r *row) recall(t *terms, index int, below []int) {
 			below[i] = r.prev.Below[m]
 		}
 	}
-	// A source that had nowhere to go restarts.
+	// A source that had nowhere to go begins again.
 	if sum(r.prev.Shares) <= tiny {
 		r.prev = nil
 	}

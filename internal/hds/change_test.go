@@ -26,7 +26,7 @@ func (h *harness) collected() string {
 }
 
 // To a checker an endpoint is its locality, its address and how it is probed.
-// One that changed in any of that restarts there, as down: what the checker
+// One that changed in any of that begins again there, as down: what the checker
 // said of it before, or was just about to say, is no vote on what it is now.
 func TestChangedEndpointsStartAnew(t *testing.T) {
 	for _, tc := range []struct {

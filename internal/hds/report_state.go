@@ -49,7 +49,7 @@ func (s *slot) joint() joint {
 
 // renew makes the state of a new specifier; what stands in both is kept. To a
 // checker an endpoint is its locality, its address, how it is probed and the TLS
-// settings of its service: one that changed in any of that restarts there, as down, so that what was said
+// settings of its service: one that changed in any of that begins again there, as down, so that what was said
 // of it before says nothing. Nor do reports before from, which were under way
 // when the checker was told.
 func (b *reportState) renew(slots []slot, from time.Time) reportState {

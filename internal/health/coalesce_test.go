@@ -26,7 +26,7 @@ func TestCoalescer(t *testing.T) {
 		{1 * s, "web", true, 0},
 		{2 * s, "web", true, 0},
 		{3 * s, "web", false, 7 * s},
-		{3 * s, "api", true, 7 * s}, // another service is pushed all the same
+		{3 * s, "api", true, 7 * s}, // another service is pushed nevertheless
 		{4 * s, "web", false, 7 * s},
 		{7 * s, "web", true, 0},
 		{8 * s, "web", false, 12 * s},

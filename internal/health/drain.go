@@ -99,7 +99,7 @@ func (d *Drains) Save() []SavedDrain {
 }
 
 // RestoreDrains continues where an earlier process stopped. The time of 60 s
-// starts anew.
+// starts again.
 func RestoreDrains(saved []SavedDrain) *Drains {
 	d := &Drains{}
 	for _, s := range saved {

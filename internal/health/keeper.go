@@ -18,7 +18,7 @@ type Keeper struct {
 	pushes    *Coalescer
 	checked   *isobar.Topology // the last in which a service with health checks changed
 	placement Placement
-	silent    bool // checkers are, or no longer: their work has to be placed anew
+	silent    bool // checkers are, or no longer: their work has to be placed again
 	suspects  suspects
 	published *Verdicts // what clients are told; it may lag behind the table
 }

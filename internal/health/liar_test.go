@@ -97,7 +97,7 @@ func (h *honest) happen() {
 			h.silent[c.ID] = rapid.IntRange(0, 3).Draw(h.r, "silent") == 0
 		}
 	}
-	// What nobody is designated to any more is begun anew when it comes back.
+	// What nobody is designated to any more is begun again when it comes back.
 	for id, keys := range h.begun {
 		for k := range keys {
 			if !slices.Contains(h.placement.Of(id), k) {

@@ -169,7 +169,7 @@ func (s *sight) count() {
 			for j := range r.votes {
 				v := &r.votes[j]
 				if !s.table.fresh(v) {
-					continue // one that doesn't count yet is none of up all the same
+					continue // one that doesn't count yet is none of up nevertheless
 				}
 				s.all[v.checker].add(v)
 				for _, service := range [2]string{"", l.name} {

@@ -78,7 +78,7 @@ func TestEndpointsThatNeverCameUpAreNoMass(t *testing.T) {
 			o.run(26 * time.Second)
 			between(o)
 			o.dead(append(fresh(7), second)...)
-			o.run(22 * time.Second) // a restart makes checkers begin anew
+			o.run(22 * time.Second) // a restart makes checkers begin again
 			if v := o.verdict(second); v.Held || v.Status != isobar.Unhealthy {
 				t.Errorf("%+v, want unhealthy: one of six failed", v)
 			}
@@ -180,7 +180,7 @@ func TestMassFlipThatClientsContradict(t *testing.T) {
 }
 
 // What takes endpoints one by one is held from the middle also where checkers open their
-// streams anew, or the server restarts, in between: what they say then does not count for a
+// streams again, or the server restarts, in between: what they say then does not count for a
 // while, but it makes nobody's sight clear. A clock that goes back changes nothing.
 func TestMassFlipStepByStepWithNewStreams(t *testing.T) {
 	for name, between := range map[string]func(*office){

@@ -8,7 +8,7 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Checkers begin anew with an endpoint that moves to another locality or is
+// Checkers begin again with an endpoint that moves to another locality or is
 // probed elsewhere, and with all of a service that is probed with other TLS
 // settings; they begin with unhealthy.
 func TestEndpointsThatChangeAreProbedAnew(t *testing.T) {

@@ -194,8 +194,8 @@ func (p *placer) arrange() {
 	}
 }
 
-// result writes the placement down; a list that did not change is the one of
-// before.
+// result writes the placement down; a list that did not change keeps
+// its identity.
 func (p *placer) result(previous Placement) Placement {
 	out := Placement{Designations: make([]Designation, len(p.checkers))}
 	sizes := make([]int, len(p.checkers))

@@ -90,7 +90,7 @@ func TestDamagedSavedState(t *testing.T) {
 	}
 }
 
-// A clock that was set back makes streams seem older than those of before.
+// A clock that was set back makes streams seem older than the previous ones.
 func TestAClockThatIsSetBackOverARestart(t *testing.T) {
 	o := atRest(t, 5, 1, zoneA, zoneB, zoneC)
 	o.restart(func(s *health.SavedKeeper) {

@@ -44,7 +44,7 @@ type record struct {
 	since     instant             // of the status
 	confirmed instant             // when a quorum last agreed with it
 	appeared  instant
-	moved     instant // to where, or changed so that, checkers probe it anew
+	moved     instant // to where, or changed so that, checkers probe it again
 	disputed  instant // since when fresh votes contradict each other
 	quorum    bool    // one agrees with the status now
 	pending   bool    // waits for its first verdict without traffic

@@ -77,7 +77,7 @@ func TestASilentCheckerIsTriedAgain(t *testing.T) {
 	if tries == 0 || tries > 6 {
 		t.Errorf("tried again %d times in 10 minutes", tries)
 	}
-	// A new stream begins anew.
+	// A new stream begins again.
 	delete(o.mute, id)
 	for i := range o.connected {
 		if o.connected[i].ID == id {

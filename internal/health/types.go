@@ -21,7 +21,7 @@ type Checker struct {
 	// check of its service; 0 = no bound but that of [Limits].
 	MaxEndpoints int `json:"max_endpoints,omitempty"`
 	// Since is when its present stream opened: what it reported on an earlier
-	// one is forgotten, because it may have been started anew in between.
+	// one is forgotten, because it may have been started again in between.
 	Since time.Time `json:"since"`
 	// LastSeen is when its last message arrived, also one without statuses.
 	LastSeen time.Time `json:"last_seen"`

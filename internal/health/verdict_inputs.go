@@ -202,7 +202,7 @@ func (b *VerdictTable) learn(reports *ClientReports) {
 }
 
 // meet notes which checkers are connected. A stream that is new makes its
-// checker begin anew.
+// checker begin again.
 func (b *VerdictTable) meet(checkers []Checker) {
 	for i := range checkers {
 		c := &checkers[i]

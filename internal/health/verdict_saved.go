@@ -9,7 +9,7 @@ import (
 )
 
 // Saved is what of a VerdictTable survives a restart. Verdicts stand as they were;
-// votes are shown, and count again once they are heard anew.
+// votes are shown, and count again once they are heard again.
 type Saved struct {
 	Endpoints []SavedEndpoint `json:"endpoints,omitempty"` // sorted by key
 }

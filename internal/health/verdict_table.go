@@ -55,7 +55,7 @@ type Outcome struct {
 // stays and grows old. Votes are fresh for 3 report intervals. A checker that
 // has not seen an endpoint healthy since it was designated, or since it
 // connected, may vote it down only after it had the time to probe it often
-// enough: checkers begin with unhealthy. They begin anew with an endpoint that
+// enough: checkers begin with unhealthy. They begin again with an endpoint that
 // moves to another locality or is probed elsewhere.
 //
 // An endpoint without a verdict has its configured status; but one that is
@@ -182,7 +182,7 @@ func (b *VerdictTable) writeAll() {
 	}
 }
 
-// sameLists reports whether the designations are those of before: lists are
+// sameLists reports whether the designations are the previous ones: lists are
 // immutable, and Place keeps those that did not change.
 func sameLists(a, b []Designation) bool {
 	return slices.EqualFunc(a, b, func(a, b Designation) bool {

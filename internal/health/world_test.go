@@ -30,7 +30,7 @@ type world struct {
 	says    func(checker string, k health.Key) isobar.HealthStatus
 	silent  map[string]bool
 	ignored int
-	settled bool // nobody is designated anew
+	settled bool // nobody is designated again
 	clients *health.ClientReports
 }
 
@@ -46,7 +46,7 @@ func (w *world) all(h isobar.HealthStatus) {
 	w.says = func(string, health.Key) isobar.HealthStatus { return h }
 }
 
-// place designates anew.
+// place designates again.
 func (w *world) place() {
 	next := health.Place(health.PlacementInput{Topology: w.topology, Checkers: w.checkers, Previous: w.placement})
 	w.placement = next

@@ -169,7 +169,7 @@ type excess struct {
 	least    float64 // up to which it says nothing, requests/s
 }
 
-// told is what counts: nothing at the least, all from three times as much on, and
+// told is what counts: nothing at least, all from three times as much on, and
 // no step between, or what leaves because of it could bring it to an end.
 func (e *excess) told() float64 { return min(e.rate, unreportedRamp*(e.rate-e.least)) }
 

@@ -34,7 +34,7 @@ type Capacity struct {
 	At       time.Time       `json:"at"` // of the newest window that was used
 	Units    float64         `json:"units"`
 	// PerUnit is what one unit serves at utilization 1, Low and High its
-	// interval (two standard errors); 0 when there is no telling now.
+	// interval (two standard errors); 0 when the estimate is inconclusive now.
 	PerUnit float64 `json:"per_unit,omitempty"`
 	Low     float64 `json:"low,omitempty"`
 	High    float64 `json:"high,omitempty"`
@@ -59,7 +59,7 @@ const (
 	outlierSigmas = 4.0  // residuals beyond which a window is doubted
 	outlierFloor  = 0.10 // of what is predicted, below which none is
 	stepWindows   = 6    // doubted windows in a row that are a change
-	enterWindows  = 6    // windows in a row that must be able to tell before plans go by it
+	enterWindows  = 6    // windows in a row that must be able to tell before plans follow it
 	paceStep      = 0.05 // by which what is in use moves in a window, and how far off it may be
 	disagreement  = 0.25 // of utilization, between what is in use and what is reported
 	dropWindows   = 12   // windows in a row of disagreement that end it
@@ -165,7 +165,7 @@ func (c *Capacities) Observe(now time.Time, s *ServiceLoad, sites []Site) []Capa
 	return out
 }
 
-// take adds one window and draws the line anew. At its end utilization can't grow
+// take adds one window and draws the line again. At its end utilization can't grow
 // with the rate any more, and the line would bend: but no more is served than lands.
 func (l *learner) take(rate, utilization, seconds float64) {
 	if utilization > mostUtilized {

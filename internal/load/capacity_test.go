@@ -100,7 +100,7 @@ func TestCapacitySurvivesSteps(t *testing.T) {
 }
 
 // One endpoint of eight that reports nonsense: the capacity stays about right,
-// or there is no telling.
+// or the estimate is inconclusive.
 func TestCapacityWithALiarAmongEndpoints(t *testing.T) {
 	for name, lie := range map[string]func(k int, u float64) float64{
 		"always full":  func(int, float64) float64 { return 1 },

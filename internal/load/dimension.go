@@ -11,7 +11,7 @@ import (
 // reaches its limit.
 type LimitState string
 
-// The states. In all but the first three there is no telling, and the limit does
+// The states. In all but the first three the estimate is inconclusive, and the limit does
 // not enter; what is in force of it stays while the reports agree, or for a
 // while when they cease.
 const (
@@ -44,15 +44,15 @@ type Dimension struct {
 	At       time.Time       `json:"at"`    // of the newest window that told of it; zero = none did
 	Value    float64         `json:"value"` // in it, of an endpoint, in the metric's own unit
 	// PerEndpoint is the rate at which the quantity reaches its limit, Low and High
-	// its interval (two standard errors; 0 where there is none); 0 = there is no
-	// telling now.
+	// its interval (two standard errors; 0 where there is none); 0 = it is
+	// unknown now.
 	PerEndpoint float64 `json:"per_endpoint,omitempty"`
 	Low         float64 `json:"low,omitempty"`
 	High        float64 `json:"high,omitempty"`
 	// InUse is what plans go by. It follows PerEndpoint slowly and outlives it
 	// while the reports agree; 0 = nothing is.
 	InUse float64 `json:"in_use,omitempty"`
-	// Refuted says that the quantity stayed above its limit when load was taken away:
+	// Refuted says that the quantity stayed above its limit when load was removed:
 	// that does not help.
 	Refuted bool `json:"refuted,omitempty"`
 
@@ -62,7 +62,7 @@ type Dimension struct {
 // Rules of limits, beside those of learning. Counts are windows of one report
 // interval.
 const (
-	leastPart  = 0.10 // of the limit, below which there is no telling
+	leastPart  = 0.10 // of the limit, below which the estimate is inconclusive
 	mostRest   = 0.90 // of the limit, without load
 	mostPart   = 10   // of the limit: how far above it something is says no more from there on
 	recentPart = 1.0 / 3

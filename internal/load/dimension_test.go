@@ -97,7 +97,7 @@ func TestDimensionIsALine(t *testing.T) {
 }
 
 // Whatever is reported, what is in use stays within its bounds, moves by 5% a
-// window at the most, and is a number; it goes to the next process and back.
+// window at most, and is a number; it goes to the next process and back.
 func TestDimensionStaysWithinBounds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := newLimiting(limitOf("named_metrics.heap", 1), limitOf(isobar.MetricInFlight, 20))
@@ -169,7 +169,7 @@ func TestDimensionsThatMakeNoSense(t *testing.T) {
 }
 
 // A quantity above its limit that does not follow small changes of the rate is not
-// refuted before load was taken away: here that helps, as the queue that it counts
+// refuted before load was removed: here that helps, as the queue that it counts
 // goes. Where it does not, it is refuted, and let go.
 func TestLimitIsNotRefutedWithoutAnExperiment(t *testing.T) {
 	for _, helps := range []bool{true, false} {

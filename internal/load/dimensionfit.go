@@ -68,7 +68,7 @@ func quantity(l *SiteLoad, metric string, endpoints float64) (value float64, tol
 	return l.Metrics[i].Mean, true
 }
 
-// draw adds the window and draws the line anew. A utilization close to 1 is
+// draw adds the window and draws the line again. A utilization close to 1 is
 // left out: it can't grow any more with the rate.
 func (x *dimension) draw(rate, value, part, chance float64) {
 	if x.Limit.Ratio() && value > mostUtilized {
@@ -96,7 +96,7 @@ func (x *dimension) judge() {
 	case x.State == LimitPoor && x.aboveFor > enterWindows && x.slowRate <= tried*x.aboveRate:
 		x.Refuted = true
 	}
-	if !above && x.State == LimitAssumed { // the line was not drawn anew
+	if !above && x.State == LimitAssumed { // the line was not drawn again
 		x.State, x.PerEndpoint = LimitConstant, 0
 	}
 	if !above || x.Refuted || x.windows < enterWindows {

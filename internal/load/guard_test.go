@@ -19,7 +19,7 @@ func nodesReport(tab *load.Table, nodes, k int, issued func(node int) uint64) fl
 
 func each(issued uint64) func(int) uint64 { return func(int) uint64 { return issued } }
 
-// The guard goes by what a node sends when it sends something: a service
+// The guard uses what a node sends when it sends something: a service
 // without declared capacity that was idle, or nearly so, is believed when its
 // traffic comes.
 func TestGuardBelievesTrafficAfterQuiet(t *testing.T) {

@@ -44,7 +44,7 @@ func TestSkippedReportsAndLateEndings(t *testing.T) {
 	}
 }
 
-// gRPC in Go up to 1.50 opens its load reports anew at each assignment, and the
+// gRPC in Go up to 1.50 opens its load reports again at each assignment, and the
 // first report of a stream has no interval that could be believed. While weights
 // change there is no other.
 func TestClientThatReportsAnewAtEachAssignment(t *testing.T) {

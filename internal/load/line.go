@@ -3,7 +3,7 @@ package load
 // lineRules are what a line of a quantity over the rate must be like to tell
 // where it reaches 1.
 type lineRules struct {
-	leastMean  float64 // of the quantity, below which there is no telling
+	leastMean  float64 // of the quantity, below which the estimate is inconclusive
 	mostOffset float64 // without any load, beyond which it is not about load
 	// bent lets the quantity grow faster than the rate, as queues do: then the
 	// line stands for the part of the curve that was seen.
@@ -19,7 +19,7 @@ type line struct {
 // take adds a window into the fit, unless it is off the line that is drawn
 // (known). Several windows in a row that are off it by the same factor mean that
 // the line has changed: then what is known of its shape is kept. It tells whether
-// the line is to be drawn anew.
+// the line is to be drawn again.
 func (l *line) take(f *Fit, known bool, rate, quantity float64) bool {
 	if known {
 		predicted := f.at(rate)

@@ -72,7 +72,7 @@ type claim struct {
 	flow         *flow
 	rate         float64
 	like         float64 // what another client of the source might send
-	granted      float64 // what it may send in the place of others
+	granted      float64 // what it may send instead of others
 	vouched      float64 // of it, what may raise drops, because they had proven it
 	most, counts float64
 	admitted     float64 // of like, what may raise drops, beyond what is vouched

@@ -106,8 +106,8 @@ func TestWindowIsSampledOnce(t *testing.T) {
 	near(t, "rate half an interval later", later.Rate, 100, 1e-9)
 }
 
-// Across a distance that nobody configured there is no telling what is on the
-// way and what is at the server.
+// Across a distance that nobody configured nothing distinguishes requests in transit
+// from those at the server.
 func TestUnknownDistanceIsNoSample(t *testing.T) {
 	tab, c := table(), newTeller(1, isobar.Locality{Region: "eu", Zone: "a"})
 	c.near = steadily(100, 12)
@@ -242,7 +242,7 @@ func TestRequestsInProgressVouchForLoad(t *testing.T) {
 	}
 }
 
-// The dumb twin keeps everything that was ever told and works it out anew.
+// The dumb twin keeps everything that was ever told and works it out again.
 func TestObservationsMatchTheDumbTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sources := []isobar.Locality{zoneA, zoneB, {Region: zoneA.Region, Zone: "c"}}

@@ -39,7 +39,7 @@ type lately struct {
 	next    int // place of the oldest
 }
 
-// add takes in the newest window, in the place of the oldest.
+// add takes in the newest window, instead of the oldest.
 func (l *lately) add(newest *outcomes) {
 	if newest.time <= 0 {
 		return

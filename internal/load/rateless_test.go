@@ -24,7 +24,7 @@ func TestNothingIsLearnedWithoutRequests(t *testing.T) {
 		if _, err := json.Marshal(l.last); err != nil {
 			t.Errorf("%v in progress: %v", inProgress, err)
 		}
-		for k := range 100 { // it learns all the same when requests come
+		for k := range 100 { // it learns nevertheless when requests come
 			rate := 200 + float64(k%20)*10
 			l.window(rate, rate/20, 0)
 		}

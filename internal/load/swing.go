@@ -60,7 +60,7 @@ const (
 
 	// leastSwing is what is worth planning for, and goneSwing where that ends.
 	leastSwing, goneSwing = 0.08, 0.05
-	// swingStep is by how much the variability has to change to be told anew: as a
+	// swingStep is by how much the variability has to change to be told again: as a
 	// fraction of itself.
 	swingStep = 0.15
 )

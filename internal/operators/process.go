@@ -84,8 +84,8 @@ func (p *Process) refusedCheckers() (out []admin.Attention) {
 	return out
 }
 
-// fileTroubles tells which certificates and tokens on disk can't be used, so that those of
-// before are in force: until a restart, which would fail by them, or go on with what
+// fileTroubles tells which certificates and tokens on disk can't be used, so that the previous
+// ones are in force: until a restart, which would fail by them, or go on with what
 // clients refuse.
 func (p *Process) fileTroubles() []admin.Attention {
 	var out []admin.Attention

@@ -38,8 +38,8 @@ func keepSolution(s, prev *Service) {
 }
 
 // certify works out how far the published shares of a service are from the bound, where
-// it is not that of a group, and what they cost, requests/s x ms; 0 where there is no
-// telling.
+// it is not that of a group, and what they cost, requests/s x ms; 0 if it is
+// unknown.
 func certify(s *Service) (cost float64) {
 	if s.Solution == nil {
 		return 0

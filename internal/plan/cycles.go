@@ -82,7 +82,7 @@ func (d *Damping) later(deviates bool) *Damping {
 }
 
 // watchCycles looks for limit cycles in what was decided, and returns the damping from then
-// on. What restarts is not a cycle: other endpoints, another configuration or mode, a
+// on. What begins again is not a cycle: other endpoints, another configuration or mode, a
 // hold.
 func watchCycles(s, prev *Service) *Damping {
 	var before Damping

@@ -31,8 +31,8 @@ type As struct {
 	GRPC bool // it is a gRPC client, of whose clusters some are other ones; assignments are not
 	// OldEnvoy says of a cluster that an Envoy gets it which refuses wrr_locality.
 	OldEnvoy bool
-	// Mark tells a listener or a cluster that returns from the one that was taken
-	// away; 0 for none. See Remark.
+	// Mark tells a listener or a cluster that returns from the one that was
+	// removed; 0 for none. See Remark.
 	Mark uint16
 }
 

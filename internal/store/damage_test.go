@@ -325,8 +325,8 @@ func TestCrashBetweenRenames(t *testing.T) {
 	}
 }
 
-// The first version of a key has none before it, and can be damaged all the
-// same.
+// The first version of a key has none before it, and can be damaged
+// nevertheless.
 func TestFirstVersionDamaged(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)

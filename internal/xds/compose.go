@@ -229,8 +229,8 @@ func (s *session) collectAll(w *watch, breaking bool, a *answer) bool {
 	return true
 }
 
-// carry adds one resource to a full set. What vanishes but waits to be taken
-// away is in the set until then.
+// carry adds one resource to a full set. A resource that waits for its
+// removal is in the set until then.
 func (s *session) carry(w *watch, x *sub, a *answer) {
 	want := s.want(w, x)
 	switch {
