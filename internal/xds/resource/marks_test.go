@@ -134,5 +134,5 @@ func asVariant(n int) rpc.As {
 	if n == rpc.APIVersions {
 		return rpc.As{TTL: true}
 	}
-	return rpc.As{API: rpc.APIVersion(n)} //nolint:gosec // below rpc.Variants
+	return rpc.As{API: rpc.APIVersion(n)}
 }
