@@ -145,7 +145,7 @@ test-console: console/node_modules ## drive the web console in Chromium against 
 	cd console && FLEET=../bin/console-fleet npm run browser
 
 # Two cores with nothing else to do. SERVICES=1000 and others change the size.
-bench-console: build console/node_modules ## measure what 50 open consoles cost a server of 10,000 services, and how the page feels (15 minutes)
+bench-console: build console/node_modules ## measure what 50 open consoles cost a server of 10,000 services, and how the page feels (20 minutes)
 	cd console && ISOBAR=../bin/isobar node test/bench.mjs
 
 licenses: console/node_modules ## collect the licences of all that the program holds
