@@ -130,12 +130,12 @@ func (c *coverage) judgeLost(svc *service, loads []SourceLoad, live []float64) (
 	for i, src := range svc.sources {
 		switch {
 		case !covered && len(src.lost) > 0:
-			loads[i].Saved = src.memory
-			loads[i].Demand = max(src.memory, loads[i].Demand)
+			loads[i].Saved = src.memory.demand
+			loads[i].raise(src.memory)
 		case len(src.lost) == 0:
-			src.memory = src.demand
+			src.memory = held{demand: src.demand, unproven: loads[i].Unproven}
 		default:
-			src.memory = max(src.memory, live[i])
+			src.memory.demand = max(src.memory.demand, live[i])
 		}
 	}
 	return coverage, covered
@@ -152,7 +152,7 @@ func (s *service) presence(live []float64) float64 {
 			lost += l.rate
 		}
 		streams += len(src.lost)
-		missing += min(lost, max(0, src.memory-live[i]))
+		missing += min(lost, max(0, src.memory.demand-live[i]))
 		present += live[i]
 	}
 	if streams < herd || missing <= 0 {
@@ -165,6 +165,6 @@ func (s *service) presence(live []float64) float64 {
 // all the time, some are always missing.
 func (s *service) giveUp(live []float64) {
 	for i, src := range s.sources {
-		src.lost, src.memory = nil, live[i]
+		src.lost, src.memory.demand = nil, live[i]
 	}
 }

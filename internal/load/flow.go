@@ -28,7 +28,7 @@ type flow struct {
 	busy     int           // of them, those with traffic
 	met      int           // snapshots at which it was compared with the other nodes
 	mean     float64       // of the rates that were believed while there was traffic, requests/s
-	began    time.Time     // when its first window came
+	began    time.Time     // when its first window with traffic came
 	stranger bool          // it is doubted since it came, by what the others are like
 	proof    float64       // of what counts, that raises drops, requests/s; see prove
 	compared bool          // it came when others had a history: its proof grows slowly
@@ -290,11 +290,13 @@ func (f *flow) take(w window, byArrival bool, arrived time.Time, interval time.D
 	w.until = arrived.Add(-f.stream.lag)
 	w.since = w.until.Add(-w.length)
 	f.window, f.told, f.own = w, arrived, true
-	if f.began.IsZero() {
-		f.began = arrived
-	}
-	if svc := f.source.service; svc.began.IsZero() {
-		svc.began = arrived
+	if w.rate() >= negligible { // reports of nothing are no history
+		if f.began.IsZero() {
+			f.began = arrived
+		}
+		if svc := f.source.service; svc.began.IsZero() {
+			svc.began = arrived
+		}
 	}
 	f.news += w.length
 	f.judge()

@@ -6,19 +6,21 @@ import (
 )
 
 // Drops harm everybody, so that only demand that is proven raises them: what clients
-// with a history send, up to what they are known to send, or to twice what the others
-// of their source do. Growth that comes with failing requests may be retries. Demand that
+// with a history send, up to what they are known to send. Clients that were there before
+// others had a history prove twice what the others of their source send. Growth that comes with failing requests may be retries. Demand that
 // was proven stays so for a while, also when others take the place of its clients.
 const (
 	proofSlack  = 1.25 // times what a client is known to send
 	provenTimes = 24.0 // time constant with which proven demand is forgotten, intervals
-	calmTimes   = 12.0 // smoothing of demand that grows while requests fail, intervals
+	calmTimes   = 12.0 // smoothing of demand while requests fail, intervals
 	impatience  = 0.1  // growth of proven demand a window while others see an overload
 	seniority   = 120  // report intervals from which on what a client sends speaks for others of its account
 )
 
 // learnProof follows what counts of a client. Once it was compared with others, it grows
 // by patience a window, or by impatience while requests of clients with a long history fail.
+// It falls as that of other clients does, also while requests fail: one quiet window says
+// little. For the same reason a crowded client stays crowded until its mean is proven, too.
 func (f *flow) learnProof() {
 	counts := f.window.rate() * f.weight
 	if f.proof == 0 && !f.compared {
@@ -26,13 +28,13 @@ func (f *flow) learnProof() {
 	}
 	step := (counts - f.proof) / f.experience()
 	switch {
-	case f.compared && f.source.service.failing:
+	case f.compared && f.source.service.failing && counts > f.proof:
 		step = min(counts-f.proof, impatience*f.proof)
 	case f.compared:
 		step = min(step, patience*f.proof)
 	}
 	f.proof += step
-	if counts <= proofSlack*f.proof {
+	if max(counts, f.mean) <= proofSlack*f.proof {
 		f.crowded = false // the client has claimed it for long enough
 	}
 }
@@ -66,7 +68,7 @@ func (o *others) unproven(f *flow) float64 {
 		return 0
 	}
 	proven := proofSlack * u.surge * f.proof
-	if !f.crowded {
+	if !f.compared { // anybody can come with small claims, and claim more later
 		proven = max(proven, alikeness*u.of(f.source))
 	}
 	return max(0, counts-proven)
@@ -170,17 +172,16 @@ func (c *comparison) seniorsFail() bool {
 // clients, of which new is unproven.
 func (s *source) prove(demand, raw, unproven, errors float64, wall, interval time.Duration) float64 {
 	failing := errors-s.baseErrors > usualErrors*raw
-	if grown := min(raw-s.calm, errors-s.baseErrors); failing && s.calm > tinyBase*raw && grown > 0 {
-		unproven += grown
+	if failing && s.calm > tinyBase*raw {
+		unproven += max(0, min(raw-s.calm, errors-s.baseErrors))
 		s.calm += (raw - s.calm) * gain(wall, calmTimes, interval)
 	} else {
 		s.calm = raw
 	}
 	kept := min(demand, max(s.saved, s.proven*math.Exp(-wall.Seconds()/(provenTimes*interval.Seconds()))))
-	// Demand is smoothed, and falls slowly when who made it is gone. What clients send
-	// now, and have proven, is proven at once.
-	left := min(s.unproven+(unproven-s.unproven)*gain(wall, 2*fallIntervals, interval), demand-(raw-unproven))
-	s.unproven = max(unproven, left)
+	// Demand is smoothed, and falls slowly when its clients are gone. What they had not
+	// proven stays unproven. What clients send now, and have proven, is proven at once.
+	s.unproven = max(unproven, min(s.unproven, demand-(raw-unproven)))
 	unproven = max(0, min(s.unproven, demand-kept))
 	s.proven = demand - unproven
 	return unproven

@@ -13,7 +13,7 @@ type service struct {
 	capacity float64   // over all localities, requests/s; 0 = not known
 	sources  []*source // sorted by locality
 
-	began      time.Time // when the first report came
+	began      time.Time // when the first report with traffic came
 	remembered bool      // demand of an earlier process is known
 
 	crowds   bool // some of its clients are of crowds; see findCrowds

@@ -21,7 +21,7 @@ type source struct {
 	baseErrors float64   // failures that are usual, requests/s
 	suffered   time.Time // when much of what it sends last failed
 	saved      float64   // remembered from an earlier process, requests/s; 0 when not in use
-	memory     float64   // demand when its clients were last all there, requests/s
+	memory     held      // demand when its clients were last all there
 	standing   float64   // what its clients with a history sent, requests/s; see stand
 	vouched    float64   // of it, what they had proven, requests/s
 	proven     float64   // demand that may raise drops, requests/s; see prove
@@ -31,12 +31,23 @@ type source struct {
 	means      []siteMean
 
 	watched time.Time // when clients of it were last connected
-	kept    float64   // demand when most of its clients were last heard of, requests/s
+	kept    held      // demand when most of its clients were last heard of
 
 	swing swing
 
 	silent   bool      // most of its clients are there and tell nothing
 	silentAt time.Time // when they last did not
+}
+
+// held is demand that stands in for missing reports.
+type held struct{ demand, unproven float64 } // requests/s
+
+// raise raises the demand of a source to what stands in for reports.
+func (l *SourceLoad) raise(of held) {
+	if more := of.demand - l.Demand; more > 0 {
+		l.Unproven = max(l.Unproven, min(of.unproven, l.Unproven+more))
+		l.Demand = of.demand
+	}
 }
 
 // loss is a stream that closed.
@@ -336,24 +347,24 @@ func (s *source) stand(raw float64, now time.Time, wall, interval time.Duration)
 // connected. Saved demand that is awaited has rules of its own; see cover.
 func (s *source) standIn(l *SourceLoad, now time.Time, interval time.Duration) {
 	if l.Nodes > 0 && 2*l.Stale <= l.Raw {
-		heard := min(l.Demand, l.Raw)
-		if len(s.lost) > 0 {
-			heard = max(heard, s.kept) // an outage takes streams one after the other
+		heard := held{demand: min(l.Demand, l.Raw), unproven: l.Unproven}
+		if len(s.lost) > 0 && s.kept.demand > heard.demand {
+			heard = s.kept // an outage takes streams one after the other
 		}
 		s.kept, s.silent = heard, false
 		return
 	}
 	if s.silent = s.isWatched(now, interval); !s.silent {
-		s.kept = min(s.kept, s.saved) // which fades if nobody comes
+		s.kept.demand = min(s.kept.demand, s.saved) // which fades if nobody comes
 		return
 	}
 	s.silentAt = now
-	if s.kept < negligible {
+	if s.kept.demand < negligible {
 		return
 	}
-	l.Stale = max(l.Stale, s.kept-l.fresh)
+	l.Stale = max(l.Stale, s.kept.demand-l.fresh)
 	if !s.service.awaiting {
-		l.Demand = max(l.Demand, s.kept)
-		l.Saved, s.demand = s.kept, l.Demand
+		l.raise(s.kept)
+		l.Saved, s.demand, s.unproven = s.kept.demand, l.Demand, max(s.unproven, l.Unproven)
 	}
 }

@@ -217,7 +217,7 @@ func (t *Table) lose(now time.Time) {
 				if l.at.After(old) {
 					return false
 				}
-				src.memory = max(0, src.memory-l.rate)
+				src.memory.demand = max(0, src.memory.demand-l.rate)
 				return true
 			})
 		}

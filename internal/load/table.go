@@ -93,7 +93,7 @@ func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
 		svc.awaiting, svc.remembered = true, true
 		src := svc.source(s.Source)
 		src.saved += s.Rate
-		src.kept = src.saved
+		src.kept.demand = src.saved
 		src.swing.recall(s.Swing)
 		if heard := s.Heard; !heard.IsZero() && heard.Before(startedAt) && (svc.heard.IsZero() || heard.Before(svc.heard)) {
 			svc.whole, svc.heard = heard, heard
