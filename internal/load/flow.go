@@ -33,6 +33,8 @@ type flow struct {
 	proof    float64       // of what counts, that raises drops, requests/s; see prove
 	compared bool          // it came when others had a history: its proof grows slowly
 	admitted float64       // what it proved as a newcomer, requests/s
+	joined   float64       // what it had proven when it was no newcomer any more, requests/s; see voice
+	fails    float64       // part of its requests that fails usually, 0 to 1
 	exceeded time.Time     // when it last claimed more than it could have by growing; see boundGrowth
 	crowded  bool          // its account had too many newcomers: it proves no more because it is like others
 	limit    float64       // what counts at most while it is doubted, requests/s; 0 = it is not
@@ -53,6 +55,9 @@ type window struct {
 }
 
 func (w *window) rate() float64 { return w.issued + w.dropped }
+
+// failing is the part of the requests that failed, 0 to 1.
+func (w *window) failing() float64 { return min(1, w.errors/max(w.rate(), negligible)) }
 
 // siteWindow is the part of a window that went to one locality. A server keeps
 // one for each stream, service and locality, so it is small.

@@ -49,6 +49,7 @@ func (f *flow) judge() {
 		f.weight = f.limit / rate
 	}
 	f.learnProof()
+	f.fails += (f.window.failing() - f.fails) / f.experience()
 	if f.limit > 0 {
 		return
 	}

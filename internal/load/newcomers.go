@@ -87,7 +87,7 @@ func (c *claim) settle() {
 		most := min(c.rate, c.like)
 		f.compared, f.admitted = true, c.admitted
 		f.proof = max(c.vouched, c.admitted, patience*most) // from 0 it would not grow
-		f.crowded = f.proof < most
+		f.joined, f.crowded = f.proof, f.proof < most
 	}
 	if c.counts >= c.rate {
 		f.limit, f.stranger = 0, false
@@ -138,7 +138,7 @@ type usual struct {
 	everywhere float64 // median of their rates, requests/s
 	sources    map[*source]float64
 	growth     float64 // median of their rates over their own means, at least 1
-	surge      float64 // by which a fifth of the proven demand grew, or more; at least 1
+	surge      float64 // by which a fifth of the proven demand that speaks for others grew, or more; at least 1
 }
 
 // of returns what is usual in a source.
@@ -167,7 +167,7 @@ func (c *comparison) medians(which func(*flow) bool) usual {
 				growths = append(growths, f.window.rate()/f.mean)
 			}
 			if f.proof >= negligible && !f.crowded {
-				surges = append(surges, growth{by: f.window.rate() * f.weight / f.proof, of: f.proof})
+				surges = append(surges, growth{by: f.window.rate() * f.weight / f.proof, of: f.voice()})
 			}
 		}
 		if len(rates)-first >= guardPeers {

@@ -14,6 +14,7 @@ const (
 	provenTimes = 24.0 // time constant with which proven demand is forgotten, intervals
 	calmTimes   = 12.0 // smoothing of demand while requests fail, intervals
 	impatience  = 0.1  // growth of proven demand a window while others see an overload
+	toldErrors  = 0.15 // of the rate, above what is usual: as much counts of what a client says of failures
 	seniority   = 120  // report intervals from which on what a client sends speaks for others of its account
 )
 
@@ -149,23 +150,34 @@ func (c *comparison) young(f *flow) bool {
 // anonymous reports whether a flow comes over the network without a certificate.
 func (f *flow) anonymous() bool { return f.stream.account != "" && !f.stream.identified }
 
+// voice is how much of what a flow has proven speaks for others, requests/s: of a client
+// that came when others had a history, at most what it had proven when it came. Patience
+// makes its claims count, and no more.
+func (f *flow) voice() float64 {
+	if f.compared {
+		return min(f.proof, f.joined)
+	}
+	return f.proof
+}
+
 // seniorsFail reports whether more requests than usual of clients with a long history
 // fail. Load that is only claimed reaches no endpoint, so that nobody else notices it.
+// Liars may have a long history, too, and claim that all their requests fail: what one
+// client says is bounded, so that clients with a third of all voices have to say it.
+// What is usual is a matter of each client: the claims of others can't change it.
 func (c *comparison) seniorsFail() bool {
-	failed, sent := 0.0, 0.0
+	failed, all := 0.0, 0.0
 	for _, src := range c.service.sources {
-		usual := src.baseErrors / max(src.demand, negligible)
 		for _, f := range src.flows {
 			if f.busy == 0 || f.stranger || f.crowded || f.ofCrowd() || c.young(f) || f.newcomer(c.now, c.interval) {
 				continue
 			}
-			counting := f.counting(c.now, c.interval)
-			rate := counting * f.window.rate()
-			failed += counting*f.window.errors - usual*rate
-			sent += rate
+			voice := min(f.counted(c.now, c.interval), f.voice())
+			failed += voice * max(-toldErrors, min(f.window.failing()-f.fails, toldErrors))
+			all += voice
 		}
 	}
-	return failed > usualErrors*sent
+	return failed > usualErrors*all
 }
 
 // prove tells how much of a source's demand raises no drop. raw is what counts of its

@@ -200,3 +200,97 @@ func TestHeldDemandStaysProven(t *testing.T) {
 		}
 	}
 }
+
+// Invented clients can't quicken the proof of what others claim by what they say of
+// failures, not even with a long history. It takes a third of the clients.
+func TestLiarsSeeNoOverload(t *testing.T) {
+	const each = 600.0 / 90
+	for _, tc := range []struct {
+		name   string
+		early  int                          // usual names that come 140 reports before the others
+		grow   float64                      // with each report, of these
+		errors float64                      // part of the requests of the first clients that fails, as ever
+		fail   func(c *gathering) []*member // whose requests all fail, once the others have come
+	}{
+		{"names that behaved for 140 reports fail", 18, 0, 0, func(c *gathering) []*member { return c.members[90:108] }},
+		{"names that grew for 140 reports fail", 18, 0.01, 0, func(c *gathering) []*member { return c.members[90:108] }},
+		{"a quarter of the first clients fails", 0, 0, 0, func(c *gathering) []*member { return c.members[:22] }},
+		{"claims that succeed make usual failures look like more", 0, 0, 0.15, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := honest(1200)
+			for _, m := range c.members {
+				m.errors = always(tc.errors * each)
+			}
+			c.run(60)
+			for i := range tc.early {
+				c.join(zoneA, fmt.Sprint("address 198.51.100.", i), grows(each, tc.grow, 15))
+			}
+			before, _ := total(c.run(140))
+			for i := range 200 {
+				c.join(zoneA, fmt.Sprint("address 192.0.2.", i%50), always(2*each))
+			}
+			c.run(15)
+			if tc.fail != nil {
+				for _, m := range tc.fail(c) {
+					m.errors = m.rate
+				}
+			}
+			for k := range 30 {
+				demand, unproven := total(c.run(1))
+				if proven := demand - unproven; proven > 1.75*before {
+					t.Fatalf("after %d reports %.0f requests/s may raise drops, want at most %.0f", k+1, proven, 1.75*before)
+				}
+			}
+		})
+	}
+}
+
+// Growth is proven as soon where all clients have replaced others, after a rollout or a
+// restart, once they have a long history.
+func TestOverloadProvesAfterRollout(t *testing.T) {
+	const each = 600.0 / 90
+	zones := []isobar.Locality{zoneA, zoneB, zoneC}
+	for _, tc := range []struct {
+		name string
+		prev func() *gathering
+	}{
+		{"clients were replaced one by one", func() *gathering {
+			c := honest(1200)
+			for i := range 90 {
+				c.members[i].until = c.k + 1 + i
+				m := c.join(zones[i%3], fmt.Sprint("address 10.0.2.", i), always(each))
+				m.from, m.open = c.k+i, moment(c.k+i)
+			}
+			c.run(90 + 125)
+			return c
+		}},
+		{"the server started again with known demand", func() *gathering {
+			var saved []load.Saved
+			for _, l := range zones {
+				saved = append(saved, load.Saved{Service: "checkout", Source: l, Rate: 200})
+			}
+			c := &gathering{tab: table(saved...)}
+			for i := range 90 {
+				c.join(zones[i%3], fmt.Sprint("address 10.0.0.", i), always(each))
+			}
+			c.tab.SetCapacity("checkout", 1200)
+			c.run(125)
+			return c
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := tc.prev()
+			for i := range 90 {
+				c.join(zones[i%3], fmt.Sprint("address 10.0.1.", i), always(each))
+			}
+			c.run(15)
+			for _, m := range c.members {
+				m.errors = always(each / 5)
+			}
+			if demand, unproven := total(c.run(16)); demand < 1150 || unproven > 0.03*demand {
+				t.Errorf("demand is %.0f and %.0f of it may raise drops, all clients send 1200", demand, demand-unproven)
+			}
+		})
+	}
+}
