@@ -109,7 +109,7 @@ func (c *coverage) judgeSaved(svc *service, loads []SourceLoad) (coverage float6
 			continue
 		}
 		loads[i].Saved = src.saved
-		loads[i].Demand = max(src.saved, loads[i].Demand)
+		loads[i].raise(held{demand: src.saved, unproven: src.saved * src.doubted})
 	}
 	return coverage, covered
 }

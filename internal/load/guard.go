@@ -48,8 +48,8 @@ func (f *flow) judge() {
 	if f.limit > 0 {
 		f.weight = f.limit / rate
 	}
-	f.learnProof()
 	f.fails += (f.window.failing() - f.fails) / f.experience()
+	f.learnProof()
 	if f.limit > 0 {
 		return
 	}

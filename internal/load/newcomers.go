@@ -238,7 +238,7 @@ func boundUnlike(claims []claim, most float64) {
 // what they only claimed. Newcomers that claim least come first, so that one that claims
 // much gets what others leave.
 func (c *comparison) replace(src *source, claims []claim) {
-	left, proven := max(src.standing, src.saved), max(src.vouched, src.saved)
+	left, proven := max(src.standing, src.saved), max(src.vouched, src.savedProven())
 	for _, f := range src.flows {
 		if !f.stranger && !f.newcomer(c.now, c.interval) {
 			left -= f.counted(c.now, c.interval)

@@ -93,7 +93,7 @@ func (f *flow) vouched(now time.Time, interval time.Duration) float64 {
 func (c *comparison) admit(claims []claim) {
 	senior, admitted, anonymous := 0.0, map[string]float64{}, 0.0
 	for _, src := range c.service.sources {
-		senior += src.saved
+		senior += src.savedProven()
 		for _, f := range src.flows {
 			switch {
 			case f.busy == 0 || f.stranger || f.newcomer(c.now, c.interval):
@@ -190,7 +190,7 @@ func (s *source) prove(demand, raw, unproven, errors float64, wall, interval tim
 	} else {
 		s.calm = raw
 	}
-	kept := min(demand, max(s.saved, s.proven*math.Exp(-wall.Seconds()/(provenTimes*interval.Seconds()))))
+	kept := min(demand, max(s.savedProven(), s.proven*math.Exp(-wall.Seconds()/(provenTimes*interval.Seconds()))))
 	// Demand is smoothed, and falls slowly when its clients are gone. What they had not
 	// proven stays unproven. What clients send now, and have proven, is proven at once.
 	s.unproven = max(unproven, min(s.unproven, demand-(raw-unproven)))

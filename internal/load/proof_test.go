@@ -294,3 +294,46 @@ func TestOverloadProvesAfterRollout(t *testing.T) {
 		})
 	}
 }
+
+// What invented clients claimed raises no drops after a restart either.
+func TestClaimsAreNotProvenByARestart(t *testing.T) {
+	const each = 600.0 / 90
+	join := func(c *gathering) {
+		for i := range 200 {
+			c.join(zoneA, fmt.Sprint("address 192.0.2.", i%50), always(2*each))
+		}
+	}
+	c := honest(1200)
+	join(c)
+	c.run(10)
+	before := c.tab.Snapshot(moment(c.k))
+	after := &gathering{tab: table(before.Saved()...)}
+	for i := range 90 {
+		after.join([]isobar.Locality{zoneA, zoneB, zoneC}[i%3], fmt.Sprint("address 10.0.0.", i), always(each))
+	}
+	join(after)
+	after.tab.SetCapacity("checkout", 1200)
+	for k := range 40 {
+		demand, unproven := total(after.run(1))
+		if proven := demand - unproven; proven < 400 || proven > 900 {
+			t.Fatalf("%d reports after the restart demand is %.0f and %.0f may raise drops, 90 honest clients send 600", k+1, demand, proven)
+		}
+	}
+}
+
+// A server that starts again soon, and again, forgets nothing of what was proven.
+func TestRestartsKeepProof(t *testing.T) {
+	saved := honest(1200).tab.Snapshot(moment(60)).Saved()
+	for range 6 {
+		c := &gathering{tab: table(saved...)}
+		for i := range 90 {
+			c.join([]isobar.Locality{zoneA, zoneB, zoneC}[i%3], fmt.Sprint("address 10.0.0.", i), always(600.0/90))
+		}
+		c.tab.SetCapacity("checkout", 1200)
+		c.run(12)
+		saved = c.tab.Snapshot(moment(c.k)).Saved()
+		if demand, unproven := total(c.run(3)); demand < 590 || unproven > 6 {
+			t.Fatalf("demand is %.0f, %.0f of it unproven", demand, unproven)
+		}
+	}
+}

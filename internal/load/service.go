@@ -95,6 +95,7 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	told := loads[:0] // in the same memory
 	for i := range loads {
 		svc.demand += loads[i].Demand
+		svc.sources[i].claim(&loads[i], now, t.interval)
 		if loads[i].worthTelling() {
 			told = append(told, loads[i])
 		}

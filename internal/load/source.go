@@ -21,6 +21,7 @@ type source struct {
 	baseErrors float64   // failures that are usual, requests/s
 	suffered   time.Time // when much of what it sends last failed
 	saved      float64   // remembered from an earlier process, requests/s; 0 when not in use
+	doubted    float64   // part of saved that was not proven, 0 to 1
 	memory     held      // demand when its clients were last all there
 	standing   float64   // what its clients with a history sent, requests/s; see stand
 	vouched    float64   // of it, what they had proven, requests/s
@@ -47,6 +48,26 @@ func (l *SourceLoad) raise(of held) {
 	if more := of.demand - l.Demand; more > 0 {
 		l.Unproven = max(l.Unproven, min(of.unproven, l.Unproven+more))
 		l.Demand = of.demand
+	}
+}
+
+// remember adds demand of an earlier process.
+func (s *source) remember(demand, unproven float64) {
+	unproven += s.saved * s.doubted
+	s.saved += demand
+	s.doubted = unproven / s.saved
+	s.kept = held{demand: s.saved, unproven: unproven}
+}
+
+// savedProven is the part of the saved demand that may raise drops, requests/s.
+func (s *source) savedProven() float64 { return s.saved * (1 - s.doubted) }
+
+// claim tells what a later process must not take for proven. As long as no client has a
+// history, that is what was so before this process.
+func (s *source) claim(l *SourceLoad, now time.Time, interval time.Duration) {
+	l.Claimed = l.Unproven
+	if began := s.service.began; began.IsZero() || now.Sub(began) < scale(interval, introduction+guardWindows) {
+		l.Claimed = l.Demand * s.doubted
 	}
 }
 
@@ -339,7 +360,7 @@ func (s *source) stand(raw float64, now time.Time, wall, interval time.Duration)
 	}
 	fade := math.Exp(-wall.Seconds() / (replacedTimes * interval.Seconds()))
 	s.standing = max(known, fade*s.standing, min(s.standing, raw), s.saved)
-	s.vouched = max(proven, fade*s.vouched, min(s.vouched, raw), s.saved)
+	s.vouched = max(proven, fade*s.vouched, min(s.vouched, raw), s.savedProven())
 }
 
 // standIn lets what a source last told stand in for reports that most of its

@@ -68,7 +68,7 @@ func savedFrom(l *load.ServiceLoad) SavedService {
 		for j := range shares {
 			shares[j] /= all
 		}
-		out.Sources = append(out.Sources, SavedSource{Source: src.Source, Demand: src.Demand, Variability: src.Swing, Shares: shares})
+		out.Sources = append(out.Sources, SavedSource{Source: src.Source, Demand: src.Demand, Unproven: src.Claimed, Variability: src.Swing, Shares: shares})
 	}
 	return out
 }

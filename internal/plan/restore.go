@@ -59,12 +59,14 @@ type SavedSite struct {
 
 // SavedSource is what one source got, and its demand.
 type SavedSource struct {
-	Source      isobar.Locality `json:"source"`
-	Demand      float64         `json:"demand"`          // requests/s, as measured
-	Variability float64         `json:"swing,omitempty"` // of the demand, as a fraction of it
-	Shares      []float64       `json:"shares"`          // per site
-	Below       []int           `json:"below,omitempty"`
-	Mix         []float64       `json:"mix,omitempty"` // of its clients' classes
+	Source isobar.Locality `json:"source"`
+	Demand float64         `json:"demand"` // requests/s, as measured
+	// Unproven is the part of Demand that raises no drop, requests/s.
+	Unproven    float64   `json:"unproven,omitempty"`
+	Variability float64   `json:"swing,omitempty"` // of the demand, as a fraction of it
+	Shares      []float64 `json:"shares"`          // per site
+	Below       []int     `json:"below,omitempty"`
+	Mix         []float64 `json:"mix,omitempty"` // of its clients' classes
 	// Tiers are the weights below priority 0. They depend on what was before:
 	// small changes of headroom do not move them.
 	Tiers [][]SavedWeight `json:"tiers,omitempty"`
@@ -93,12 +95,13 @@ func (p *Plan) Save() Saved {
 		}
 		for i := range s.Result.Sources {
 			r := &s.Result.Sources[i]
-			demand, variability := r.Demand, 0.0
+			demand, unproven, variability := r.Demand, 0.0, 0.0
 			if l := s.Load.Source(r.Source); l != nil {
-				demand, variability = l.Demand, l.Swing
+				demand, unproven, variability = l.Demand, l.Claimed, l.Swing
 			}
 			ss.Sources = append(ss.Sources, SavedSource{
-				Source: r.Source, Demand: demand, Variability: variability, Shares: r.Shares, Below: r.Below, Mix: saveMix(r.Mix), Tiers: saveTiers(s.Sites, r.Assignment),
+				Source: r.Source, Demand: demand, Unproven: unproven, Variability: variability,
+				Shares: r.Shares, Below: r.Below, Mix: saveMix(r.Mix), Tiers: saveTiers(s.Sites, r.Assignment),
 			})
 		}
 		out.Services = append(out.Services, ss)
@@ -112,7 +115,10 @@ func (s *Saved) Demand() []load.Saved {
 	for i := range s.Services {
 		for _, src := range s.Services[i].Sources {
 			if src.Demand >= minDemand {
-				out = append(out, load.Saved{Service: s.Services[i].Name, Source: src.Source, Rate: src.Demand, Swing: src.Variability, Heard: s.Services[i].Heard})
+				out = append(out, load.Saved{
+					Service: s.Services[i].Name, Source: src.Source,
+					Rate: src.Demand, Unproven: src.Unproven, Swing: src.Variability, Heard: s.Services[i].Heard,
+				})
 			}
 		}
 	}
@@ -189,7 +195,11 @@ func (ss *SavedService) load(r *assign.Result) *load.ServiceLoad {
 	l := &load.ServiceLoad{Name: ss.Name, Coverage: 1, Covered: true}
 	for i := range r.Sources {
 		src := &r.Sources[i]
-		l.Sources = append(l.Sources, load.SourceLoad{Source: src.Source, Demand: src.Demand, Saved: src.Demand, Swing: ss.variability(src.Source)})
+		variability, unproven := ss.known(src.Source)
+		unproven = min(unproven, src.Demand)
+		l.Sources = append(l.Sources, load.SourceLoad{
+			Source: src.Source, Demand: src.Demand, Saved: src.Demand, Swing: variability, Unproven: unproven, Claimed: unproven,
+		})
 		if src.Demand >= minDemand {
 			l.Coverage, l.Covered = 0, false
 		}
@@ -197,15 +207,15 @@ func (ss *SavedService) load(r *assign.Result) *load.ServiceLoad {
 	return l
 }
 
-// variability is the last known one of a source: a process that ends before
-// its first decision saves it again.
-func (ss *SavedService) variability(source isobar.Locality) float64 {
+// known is what was known of a source, its variability and its unproven demand in requests/s: a
+// process that ends before its first decision saves it again.
+func (ss *SavedService) known(source isobar.Locality) (variability, unproven float64) {
 	for i := range ss.Sources {
-		if ss.Sources[i].Source == source {
-			return ss.Sources[i].Variability
+		if x := &ss.Sources[i]; x.Source == source {
+			return x.Variability, x.Unproven
 		}
 	}
-	return 0
+	return 0, 0
 }
 
 func (src *SavedSource) revive(sites int) (assign.SourceResult, bool) {
