@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -41,20 +43,49 @@ func TestListIsTrue(t *testing.T) {
 			t.Errorf("%s: does not compile: %v", m.Name, err)
 		}
 		for _, x := range m.Tests {
-			if pkg := strings.Fields(x)[0]; !exists(t, filepath.Join(root, pkg, "*_test.go")) {
-				t.Errorf("%s: no tests in %s", m.Name, pkg)
+			what := append(strings.Fields(x), "")
+			switch tests, err := testsIn(filepath.Join(root, what[0])); {
+			case err != nil:
+				t.Fatal(err)
+			case len(tests) == 0:
+				t.Errorf("%s: no tests in %s", m.Name, what[0])
+			case !matchAny(t, what[1], tests):
+				t.Errorf("%s: no test in %s is called like %s", m.Name, what[0], what[1])
 			}
 		}
 	}
 }
 
-func exists(t *testing.T, pattern string) bool {
+// testName finds what `go test -run` can choose in a file.
+var testName = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+
+// testsIn lists the tests of a directory.
+func testsIn(dir string) (names []string, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range testName.FindAllSubmatch(data, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names, nil
+}
+
+// matchAny reports whether a pattern of `go test -run` chooses a test.
+func matchAny(t *testing.T, pattern string, tests []string) bool {
 	t.Helper()
-	found, err := filepath.Glob(pattern)
+	top, _, _ := strings.Cut(pattern, "/")
+	re, err := regexp.Compile(top)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(found) > 0
+	return slices.ContainsFunc(tests, re.MatchString)
 }
 
 // imports type-checks packages, with what the compiler says of those that they
