@@ -197,6 +197,11 @@ func TestStateIsForgotten(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := &planner{plan: large(1, configured(2, 2), 0)}
 		s := fleetState(t, p)
+		kept := func() bool {
+			s.live.mu.Lock()
+			defer s.live.mu.Unlock()
+			return s.live.last != nil
+		}
 		s.live.join()
 		first := s.live.now(t.Context(), s).number
 		s.live.leave()
@@ -206,12 +211,12 @@ func TestStateIsForgotten(t *testing.T) {
 			t.Errorf("a reader that came back found state %d after %d", got, first)
 		}
 		<-time.After(2 * keepFor)
-		if s.live.last == nil {
+		if !kept() {
 			t.Error("the state was forgotten under a reader")
 		}
 		s.live.leave()
 		<-time.After(keepFor + time.Second)
-		if s.live.last != nil {
+		if kept() {
 			t.Error("the state is kept without readers")
 		}
 		if got := s.live.now(t.Context(), s).number; got <= first {
