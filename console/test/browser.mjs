@@ -285,7 +285,7 @@ async function questions(address, page) {
     await click(page.getByRole('link', { name: 'What if…' }));
     await page.getByLabel(/^Capacity/).fill('50');
     await page.getByLabel('in these localities').fill('us-east/a');
-    await click(page.getByRole('button', { name: 'Play it through' }));
+    await click(page.getByRole('button', { name: 'Simulate' }));
     await page.waitForURL(/capacity=50/); // a colleague sees the same
     await shows(page, /(Yes|No)[:,].*1 service would change/s);
   });
@@ -328,12 +328,16 @@ async function parts(address, page) {
   await page.locator('.attention a', { hasText: /^checkout/ }).first().waitFor();
   await page.goto(`${address}#/service/checkout?part=endpoints`);
   const place = page.locator('#endpoints');
-  for (let i = 0; ; i++) {
-    const box = await place.boundingBox();
-    // A page scrolls by whole pixels, its parts lie between them.
-    if (box && box.y > -1 && box.y < 600) break;
-    assert.ok(i < 50, `the endpoints stand at ${box?.y}`);
-    await page.waitForTimeout(100);
+  // The charts above it come later, and it stays in sight.
+  for (const there of [place, page.locator('canvas').first()]) {
+    await there.waitFor();
+    for (let i = 0; ; i++) {
+      const box = await place.boundingBox();
+      // A page scrolls by whole pixels, its parts lie between them.
+      if (box && box.y > -1 && box.y < 600) break;
+      assert.ok(i < 50, `the endpoints stand at ${box?.y}`);
+      await page.waitForTimeout(100);
+    }
   }
 }
 
@@ -342,13 +346,13 @@ async function fields(address, page) {
   await page.goto(`${address}#/whatif`);
   await page.getByLabel('in these localities').fill('us-east/b');
   await page.getByText('Name the service of which the capacity changes.').waitFor();
-  assert.ok(await page.getByRole('button', { name: 'Play it through' }).isDisabled());
+  assert.ok(await page.getByRole('button', { name: 'Simulate' }).isDisabled());
   await page.getByLabel('in these localities').fill('');
   await page.getByLabel('Drain regions or zones, of this service or of all').fill('us-east/b');
   await page.locator('#zones-offered option[value="us-east/b"]').waitFor({ state: 'attached' });
   await page.getByLabel('Service', { exact: true }).fill('checkout');
   await page.locator('#localities-offered option[value="us-east/b"]').waitFor({ state: 'attached' });
-  await page.getByRole('button', { name: 'Play it through' }).click();
+  await page.getByRole('button', { name: 'Simulate' }).click();
   await page.waitForURL(/service=checkout&drain=us-east/);
   await page.getByText(/^(Yes|No|Not certain)[:,]/).waitFor();
 }
@@ -369,7 +373,7 @@ async function losses(address, page) {
   await page.goto(`${address}#/regions`);
   // Each zone is named, with a yes or no of its own.
   await page.getByRole('row', { name: /^us-east\/b (yes|no) \d+ (of \d+ )?services? would/ }).waitFor({ timeout: 150_000 });
-  await shows(page, /Played \d+ (s|min) ago\./);
+  await shows(page, /Simulated \d+ (s|min) ago\./);
   await page.screenshot({ path: `${out}losses-1440x900-light.png`, fullPage: true });
   await page.getByRole('link', { name: /^us-east to us-east:/ }).click();
   await page.getByRole('heading', { name: 'Zones: us-east to us-east' }).waitFor();
@@ -412,9 +416,9 @@ async function act(address, page, other) {
   await done.waitFor();
   await other.getByText('The service was changed meanwhile.').waitFor();
   assert.ok(await other.getByRole('button', { name: 'Drain us-east/b now' }).isDisabled());
-  await page.getByRole('button', { name: 'Take the drain back…' }).click();
-  await page.getByRole('button', { name: 'Take the drain back us-east/b now' }).click();
-  await page.getByText(/Take the drain back: 2 endpoints/).waitFor();
+  await page.getByRole('button', { name: 'End the drain…' }).click();
+  await page.getByRole('button', { name: 'End the drain us-east/b now' }).click();
+  await page.getByText(/End the drain: 2 endpoints/).waitFor();
   await page.getByRole('button', { name: 'Pause…' }).click();
   await page.getByLabel('Who you are').fill(markup);
   await page.getByRole('button', { name: 'Pause checkout now' }).click();

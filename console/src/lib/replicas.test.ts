@@ -13,6 +13,7 @@ const group = (replicas: Replica[], more: Partial<Group> = {}): Group => ({
 
 describe('a group', () => {
   test.each([
+    [{ replicas: [replica('a', { caretaker: true }), replica('b')], engine_reached: false }, /^a leads the group without the election engine/],
     [{}, /a decides .*epoch 3.*2 more replicas may fail/],
     [{ failures_to_spare: 1 }, /1 more replica may/],
     [{ leader: undefined }, /No replica leads/],

@@ -5,6 +5,8 @@ import type { Group } from './types';
 export function tolerance(g: Group): string {
   const live = g.replicas.filter((r) => r.live).length;
   const lead = g.leader ? `${g.leader} decides for the group in epoch ${g.epoch}.` : 'No replica leads, so weights stay as they are.';
+  const caretaker = g.replicas.find((r) => r.caretaker);
+  if (caretaker) return `${caretaker.name} leads the group without the election engine: health counts, weights stay as they are, and writes are refused.`;
   if (!g.engine_reached) return `${lead} This replica does not reach the election engine: after a failure of the leader no other one could lead.`;
   if (g.failures_to_spare < 1) return `${lead} If the last live replica fails, clients keep the weights that they have, and nothing follows demand.`;
   return `${lead} ${live} of ${g.replicas.length} replicas are live: ${count(g.failures_to_spare, 'more replica')} may fail and the rest goes on.`;

@@ -245,6 +245,7 @@ export interface Replica {
   name: string;
   live: boolean;
   leads?: boolean;
+  caretaker?: boolean;
   heard_seconds_ago?: number;
   failure?: string;
   isobar_version?: string;
