@@ -88,7 +88,7 @@ func (c *accounts) findCrowds(svc *service) {
 // as of now. Newcomers and strangers are bounded already.
 func (c *comparison) boundGrowth() {
 	bound := func(f *flow) bool {
-		return f.busy > 0 && !f.stranger && (f.junior(c.now, c.interval) || f.ofCrowd() && !f.newcomer(c.now, c.interval))
+		return f.busy > 0 && !f.stranger && (f.junior(c.now, c.interval) && !c.waited(f) || f.ofCrowd() && !f.newcomer(c.now, c.interval))
 	}
 	if !slices.ContainsFunc(c.service.sources, func(src *source) bool { return slices.ContainsFunc(src.flows, bound) }) {
 		return
@@ -109,4 +109,10 @@ func (c *comparison) boundGrowth() {
 			}
 		}
 	}
+}
+
+// waited reports whether a client was connected for as long as makes a long history, when it began to
+// send: a batch, or a failover, makes idle clients busy.
+func (c *comparison) waited(f *flow) bool {
+	return f.exceeded.IsZero() && f.began.Sub(f.stream.opened) >= scale(c.interval, seniority)
 }

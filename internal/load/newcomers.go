@@ -58,9 +58,7 @@ func (c *comparison) boundNewcomers() {
 	}
 	boundAccounts(claims)
 	boundUnlike(claims, afew*size)
-	for _, src := range svc.sources {
-		c.replace(src, claims)
-	}
+	c.replace(claims)
 	c.admit(claims)
 	for i := range claims {
 		claims[i].settle()
@@ -83,7 +81,7 @@ type claim struct {
 func (c *claim) settle() {
 	f := c.flow
 	c.counts = max(c.counts, c.granted)
-	if !f.stranger {
+	if !f.stranger && (c.rate >= negligible || !f.compared) { // a window without requests says nothing
 		most := min(c.rate, c.like)
 		f.compared, f.admitted = true, c.admitted
 		f.proof = max(c.vouched, c.admitted, patience*most) // from 0 it would not grow
@@ -162,7 +160,9 @@ func (c *comparison) medians(which func(*flow) bool) usual {
 			if trust, _ := f.trust(c.now, c.interval); trust <= 0 {
 				continue
 			}
-			rates = append(rates, f.window.rate())
+			if rate := f.window.rate(); rate >= negligible { // many send less than a request a window
+				rates = append(rates, rate)
+			}
 			if f.mean >= negligible {
 				growths = append(growths, f.window.rate()/f.mean)
 			}
@@ -233,28 +233,61 @@ func boundUnlike(claims []claim, most float64) {
 	}
 }
 
-// replace grants newcomers of a source what its known clients no longer send, and what
-// these had proven of it. Otherwise names that leave, and come back as others, would prove
-// what they only claimed. Newcomers that claim least come first, so that one that claims
-// much gets what others leave.
-func (c *comparison) replace(src *source, claims []claim) {
-	left, proven := max(src.standing, src.saved), max(src.vouched, src.savedProven())
-	for _, f := range src.flows {
-		if !f.stranger && !f.newcomer(c.now, c.interval) {
-			left -= f.counted(c.now, c.interval)
-			proven -= f.vouched(c.now, c.interval)
-		}
-	}
-	var mine []*claim
+// replace grants newcomers what known clients no longer send, and what these had proven of it:
+// first those of the same source, then those of all, because clients elsewhere take over in a
+// failover. Otherwise names that leave, and come back as others, would prove what they only
+// claimed.
+func (c *comparison) replace(claims []claim) {
+	svc := c.service
+	left, proven := svc.known, svc.vouched
+	all := make([]*claim, len(claims))
 	for i := range claims {
-		if x := &claims[i]; x.flow.source == src {
-			mine = append(mine, x)
+		all[i] = &claims[i]
+	}
+	for _, src := range svc.sources {
+		var mine []*claim
+		for _, x := range all {
+			if x.flow.source == src {
+				mine = append(mine, x)
+			}
+		}
+		counted, vouched := c.present(src)
+		grant(mine, max(src.standing, src.saved)-counted, max(src.vouched, src.savedProven())-vouched)
+		left, proven = left-counted, proven-vouched
+		for _, x := range mine {
+			left, proven = left-x.granted, proven-x.vouched
 		}
 	}
-	slices.SortStableFunc(mine, func(a, b *claim) int { return cmp.Compare(a.rate, b.rate) })
-	for i, x := range mine {
-		x.granted = min(x.rate, max(0, left)/float64(len(mine)-i))
-		x.vouched = min(x.granted, max(0, proven)/float64(len(mine)-i))
-		left, proven = left-x.granted, proven-x.vouched
+	grant(all, left, proven)
+}
+
+// present is what known clients of a source send, and what nobody else can prove because of them,
+// requests/s: names that fall silent once they are known leave nothing to the next ones.
+func (c *comparison) present(src *source) (counted, vouched float64) {
+	for _, f := range src.flows {
+		if f.stranger || f.newcomer(c.now, c.interval) {
+			continue
+		}
+		counted += f.counted(c.now, c.interval)
+		if trust, _ := f.trust(c.now, c.interval); c.young(f) {
+			vouched += trust * f.proof
+		} else {
+			vouched += f.vouched(c.now, c.interval)
+		}
+	}
+	return counted, vouched
+}
+
+// grant divides what is left among claims. Those that want least come first, so that one that
+// claims much gets what others leave.
+func grant(claims []*claim, left, proven float64) {
+	slices.SortStableFunc(claims, func(a, b *claim) int { return cmp.Compare(a.rate-a.granted, b.rate-b.granted) })
+	for i, x := range claims {
+		rest := float64(len(claims) - i)
+		more := min(x.rate-x.granted, max(0, left)/rest)
+		x.granted += more
+		vouched := max(0, min(x.granted-x.vouched, max(0, proven)/rest))
+		x.vouched += vouched
+		left, proven = left-more, proven-vouched
 	}
 }

@@ -55,7 +55,42 @@ func (o *others) like() *usual {
 	return o.known
 }
 
-// unproven is how much of what counts of a client raises no drop, requests/s.
+// claimed adds up what the clients of a source send, and how much of it raises no drop.
+type claimed struct {
+	rest *others
+
+	single float64 // of clients looked at one by one, requests/s
+
+	// Of clients that came when others had a history, requests/s. They are looked at together:
+	// one that sends a few requests a window sends now more, now less.
+	counts, proof float64
+}
+
+// add adds a client, of which a part is trusted.
+func (c *claimed) add(f *flow, trust float64) {
+	if f.compared && !f.newcomer(c.rest.now, c.rest.interval) && f.busy >= guardWindows {
+		c.counts += trust * f.window.rate() * f.weight
+		c.proof += trust * f.proof
+		return
+	}
+	c.single += trust * c.rest.unproven(f)
+}
+
+// unproven is how much raises no drop, requests/s.
+func (c *claimed) unproven() float64 {
+	if c.counts <= proofSlack*c.proof {
+		return c.single
+	}
+	u := c.rest.like()
+	if !u.known {
+		return c.single
+	}
+	return c.single + max(0, c.counts-proofSlack*u.surge*c.proof)
+}
+
+// unproven is how much of what counts of a client raises no drop, requests/s: of a newcomer, or of
+// one that was there before any other had a history. Others have no part in what is usual: anybody
+// can come with small claims, and claim more later.
 func (o *others) unproven(f *flow) float64 {
 	counts := f.window.rate() * f.weight
 	if f.newcomer(o.now, o.interval) || f.busy < guardWindows {
@@ -68,11 +103,7 @@ func (o *others) unproven(f *flow) float64 {
 	if !u.known {
 		return 0
 	}
-	proven := proofSlack * u.surge * f.proof
-	if !f.compared { // anybody can come with small claims, and claim more later
-		proven = max(proven, alikeness*u.of(f.source))
-	}
-	return max(0, counts-proven)
+	return max(0, counts-max(proofSlack*u.surge*f.proof, alikeness*u.of(f.source)))
 }
 
 // vouched is how much of what counts of a flow newcomers prove that take its place, requests/s.

@@ -337,3 +337,58 @@ func TestRestartsKeepProof(t *testing.T) {
 		}
 	}
 }
+
+// What joins after one restart is not proven by the next one.
+func TestSecondRestartProvesNothing(t *testing.T) {
+	const each = 600.0 / 90
+	for _, gap := range []int{6, 11, 14} {
+		saved := honest(1200).tab.Snapshot(moment(60)).Saved()
+		for restart := range 4 {
+			c := &gathering{tab: table(saved...)}
+			for i := range 90 {
+				c.join(zones[i%3], fmt.Sprint("address 10.0.0.", i), always(each))
+			}
+			for i := range 200 {
+				c.join(zoneA, fmt.Sprint("address 192.0.2.", i%50), always(2*each))
+			}
+			c.tab.SetCapacity("checkout", 1200)
+			c.run(gap)
+			saved = c.tab.Snapshot(moment(c.k)).Saved()
+			proven := 0.0
+			for _, x := range saved {
+				proven += x.Rate - x.Unproven
+			}
+			if proven > 960 {
+				t.Errorf("%d intervals after restart %d, %.0f requests/s are saved as proven, honest clients send 600", gap, restart+1, proven)
+			}
+		}
+	}
+}
+
+// Names that fall silent as soon as they are known leave what they have proven to no other names.
+func TestLiarsThatTakeTurns(t *testing.T) {
+	const each = 600.0 / 90
+	c := honest(1200)
+	resume := c.k + 56
+	for group := range 20 {
+		for i := range 9 {
+			from := c.k + 2*group
+			m := c.join(zoneA, fmt.Sprintf("address 192.0.%d.%d", group, i), func(k int) float64 {
+				switch {
+				case from+k >= resume, k == 12, k == 13:
+					return 2 * each
+				case k == 1:
+					return 0.2
+				}
+				return 0
+			})
+			m.from, m.open = from, moment(from)
+		}
+	}
+	for c.k < resume+20 {
+		demand, unproven := total(c.run(1))
+		if proven := demand - unproven; proven > 900 {
+			t.Fatalf("%d reports after all claim, %.0f requests/s may raise drops, want at most 900", c.k-resume, proven)
+		}
+	}
+}

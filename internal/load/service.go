@@ -1,6 +1,7 @@
 package load
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -15,6 +16,9 @@ type service struct {
 
 	began      time.Time // when the first report with traffic came
 	remembered bool      // demand of an earlier process is known
+
+	known   float64 // what its clients with a history sent, as standing of a source, requests/s
+	vouched float64 // of it, what they had proven, requests/s
 
 	crowds   bool // some of its clients are of crowds; see findCrowds
 	observed int  // localities in the newest observation
@@ -84,6 +88,7 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 		svc.nodes += loads[i].Nodes + loads[i].Held
 		newest.join(&loads[i].newest)
 	}
+	svc.stand(loads, now, wall, t.interval)
 	svc.outcomes.add(&newest, t.interval)
 	svc.lately.add(&newest)
 	l.Outcomes, l.Lately = svc.outcomes.Outcomes, svc.lately.worst()
@@ -224,4 +229,16 @@ func (s *service) age(loads []SourceLoad, now time.Time) (stale float64, age Age
 		s.heard = now
 	}
 	return stale, Age{Some: max(0, now.Sub(s.whole)), Most: max(0, now.Sub(s.heard))}
+}
+
+// stand is [source.stand] for all sources together: clients elsewhere take over in a failover.
+func (s *service) stand(loads []SourceLoad, now time.Time, wall, interval time.Duration) {
+	raw, known, proven := 0.0, 0.0, 0.0
+	for i, src := range s.sources {
+		sent, of := src.ofKnown(now, interval)
+		raw, known, proven = raw+loads[i].Raw, known+sent, proven+of
+	}
+	fade := math.Exp(-wall.Seconds() / (replacedTimes * interval.Seconds()))
+	s.known = max(known, fade*s.known, min(s.known, raw))
+	s.vouched = max(proven, fade*s.vouched, min(s.vouched, raw))
 }

@@ -21,6 +21,7 @@ type source struct {
 	baseErrors float64   // failures that are usual, requests/s
 	suffered   time.Time // when much of what it sends last failed
 	saved      float64   // remembered from an earlier process, requests/s; 0 when not in use
+	before     float64   // of saved, what was proven, also when it is not in use any more, requests/s
 	doubted    float64   // part of saved that was not proven, 0 to 1
 	memory     held      // demand when its clients were last all there
 	standing   float64   // what its clients with a history sent, requests/s; see stand
@@ -57,6 +58,7 @@ func (s *source) remember(demand, unproven float64) {
 	s.saved += demand
 	s.doubted = unproven / s.saved
 	s.kept = held{demand: s.saved, unproven: unproven}
+	s.before = s.savedProven()
 }
 
 // savedProven is the part of the saved demand that may raise drops, requests/s.
@@ -68,6 +70,9 @@ func (s *source) claim(l *SourceLoad, now time.Time, interval time.Duration) {
 	l.Claimed = l.Unproven
 	if began := s.service.began; began.IsZero() || now.Sub(began) < scale(interval, introduction+guardWindows) {
 		l.Claimed = l.Demand * s.doubted
+		if s.service.remembered {
+			l.Claimed = max(l.Claimed, l.Demand-proofSlack*s.before)
+		}
 	}
 }
 
@@ -289,7 +294,7 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 	now, interval := rest.now, rest.interval
 	l.Source = s.locality
 	var news, windows time.Duration
-	fading, counted, landing, unproven := false, 0, 0, 0.0
+	fading, counted, landing, claimed := false, 0, 0, claimed{rest: rest}
 	longest := s.longestWindow(now, interval)
 	for _, f := range s.flows {
 		trust, fresh := f.trust(now, interval)
@@ -303,7 +308,7 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 		weight := trust * f.weight
 		rate := f.window.rate() * weight
 		l.Raw += rate
-		unproven += trust * rest.unproven(f)
+		claimed.add(f, trust)
 		l.Drop += f.window.dropped * weight
 		for _, d := range f.window.drops {
 			l.Drops = addDrop(l.Drops, CategoryDrop{Category: d.Category, Rate: d.Rate * weight})
@@ -338,7 +343,7 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 	s.stand(l.Raw, now, wall, interval)
 	s.follow(l.Raw, l.Errors, l.Drop, news, wall, interval, now, fading || len(s.flows) == 0)
 	l.Demand, l.Swing = s.demand, s.swing.seen
-	l.Unproven = s.prove(l.Demand, l.Raw, unproven, l.Errors, wall, interval)
+	l.Unproven = s.prove(l.Demand, l.Raw, claimed.unproven(), l.Errors, wall, interval)
 	s.learn(l.Landed, news, interval)
 	l.newest.count(l.Landed, news)
 	for i := range l.Landed {
@@ -351,16 +356,21 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 // stand follows what the known clients of a source send. What they leave is kept for
 // who comes in their place, for as long as somebody does.
 func (s *source) stand(raw float64, now time.Time, wall, interval time.Duration) {
-	known, proven := 0.0, 0.0
-	for _, f := range s.flows {
-		if !f.newcomer(now, interval) {
-			known += f.counted(now, interval)
-			proven += f.vouched(now, interval)
-		}
-	}
+	known, proven := s.ofKnown(now, interval)
 	fade := math.Exp(-wall.Seconds() / (replacedTimes * interval.Seconds()))
 	s.standing = max(known, fade*s.standing, min(s.standing, raw), s.saved)
 	s.vouched = max(proven, fade*s.vouched, min(s.vouched, raw), s.savedProven())
+}
+
+// ofKnown is what clients with a history send, and what they have proven of it, requests/s.
+func (s *source) ofKnown(now time.Time, interval time.Duration) (sent, proven float64) {
+	for _, f := range s.flows {
+		if !f.newcomer(now, interval) {
+			sent += f.counted(now, interval)
+			proven += f.vouched(now, interval)
+		}
+	}
+	return sent, proven
 }
 
 // standIn lets what a source last told stand in for reports that most of its

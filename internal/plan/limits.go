@@ -17,7 +17,7 @@ const leastKept = 0.5
 type LimitedSite struct {
 	// Headroom is what may land without limits: ceiling times capacity, as declared or
 	// learned; 0 where neither is known.
-	Headroom float64
+	Headroom float64 `json:"room"` // as replicas of earlier versions call it
 	// By is the limit that counts, as an index into the service's Limits; -1 =
 	// what is declared, learned or taken as equal allows less than all of them.
 	By int

@@ -196,7 +196,7 @@ func (ss *SavedService) load(r *assign.Result) *load.ServiceLoad {
 	for i := range r.Sources {
 		src := &r.Sources[i]
 		variability, unproven := ss.known(src.Source)
-		unproven = min(unproven, src.Demand)
+		unproven = max(0, min(unproven, src.Demand))
 		l.Sources = append(l.Sources, load.SourceLoad{
 			Source: src.Source, Demand: src.Demand, Saved: src.Demand, Swing: variability, Unproven: unproven, Claimed: unproven,
 		})
