@@ -60,9 +60,10 @@ const (
 	// statusEvery is how often the status is looked at: it asks all clients.
 	statusEvery = 5 * time.Second
 	// lookRest bounds what looks cost: after each there is a pause of so many times what
-	// it took, longestRest at most.
-	lookRest    = 125
-	longestRest = 15 * time.Second
+	// it took, restPerService for each service at most. On a busy machine a look takes
+	// longer than its work, and a small fleet need not wait for that.
+	lookRest       = 125
+	restPerService = 1500 * time.Microsecond
 	// keepFor is for how long a state is kept that has no readers: until a reader that
 	// lost its connection is back.
 	keepFor = time.Minute
@@ -110,7 +111,7 @@ func (l *live) now(ctx context.Context, s *statusAPI) *liveSet {
 	next := l.look(ctx, s, old, p, at)
 	l.last = next
 	end := time.Now()
-	l.again = end.Add(min(lookRest*end.Sub(at), longestRest))
+	l.again = end.Add(min(lookRest*end.Sub(at), time.Duration(len(next.rows))*restPerService))
 	return next
 }
 

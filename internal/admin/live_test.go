@@ -117,13 +117,11 @@ type reporting struct {
 
 	subscribers []ServiceClients
 	takes       time.Duration
-	asked       int
 }
 
 func (f *reporting) Subscribers() []ServiceClients { return f.subscribers }
 
 func (f *reporting) Clients() []Client {
-	f.asked++
 	<-time.After(f.takes)
 	return nil
 }
@@ -171,24 +169,38 @@ func TestRowsFollowWhatTheyAreMadeOf(t *testing.T) {
 	}
 }
 
-// TestLooksRest: a look that takes 80 ms is followed by a pause of 10 s, however many
-// plans come and readers ask.
+// TestLooksRest: a look that takes 2 ms is followed by a pause of 250 ms, however many plans come
+// and readers ask, and one that takes longer by a pause of 1.5 ms for each service.
 func TestLooksRest(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		topology := configured(2, 2)
-		p := &planner{plan: large(1, topology, 2)}
-		s := fleetState(t, p)
-		fleet := &reporting{takes: 80 * time.Millisecond}
-		s.opts.Fleet = fleet
-		states := map[uint64]bool{}
-		for begin := time.Now(); time.Since(begin) < time.Minute; <-time.After(100 * time.Millisecond) {
-			p.plan = large(p.plan.Version+1, topology, 2)
-			states[s.live.now(t.Context(), s).number] = true
-		}
-		if len(states) != 6 || fleet.asked != 6 {
-			t.Errorf("%d states and %d looks at clients in a minute", len(states), fleet.asked)
-		}
-	})
+	for _, tc := range []struct {
+		services    int
+		takes       time.Duration
+		least, most int // states in a minute
+	}{
+		{400, 2 * time.Millisecond, 190, 210},
+		{400, 80 * time.Millisecond, 80, 90},
+		{2, 80 * time.Millisecond, 320, 340}, // readers ask each 100 ms
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			topology := configured(tc.services, 2)
+			p := &planner{plan: large(1, topology, 2)}
+			s := fleetState(t, p)
+			s.opts.Fleet = &reporting{takes: tc.takes}
+			states := map[uint64]bool{}
+			for begin := time.Now(); time.Since(begin) < time.Minute; <-time.After(100 * time.Millisecond) {
+				p.plan = large(p.plan.Version+1, topology, 2)
+				s.live.mu.Lock()
+				if s.live.last != nil {
+					s.live.last.made = time.Time{} // it asks for the status, which takes the time
+				}
+				s.live.mu.Unlock()
+				states[s.live.now(t.Context(), s).number] = true
+			}
+			if len(states) < tc.least || len(states) > tc.most {
+				t.Errorf("%d services, looks of %v: %d states in a minute, want %d to %d", tc.services, tc.takes, len(states), tc.least, tc.most)
+			}
+		})
+	}
 }
 
 // TestStateIsForgotten: a minute after the last reader left, no state is kept and no plan
