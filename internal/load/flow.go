@@ -35,6 +35,7 @@ type flow struct {
 	admitted float64       // what it proved as a newcomer, requests/s
 	joined   float64       // what it had proven when it was no newcomer any more, requests/s; see voice
 	fails    float64       // part of its requests that fails usually, 0 to 1
+	failing  float64       // the same of its last some requests
 	exceeded time.Time     // when it last claimed more than it could have by growing; see boundGrowth
 	crowded  bool          // its account had too many newcomers: it proves no more because it is like others
 	limit    float64       // what counts at most while it is doubted, requests/s; 0 = it is not

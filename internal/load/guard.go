@@ -49,6 +49,7 @@ func (f *flow) judge() {
 		f.weight = f.limit / rate
 	}
 	f.fails += (f.window.failing() - f.fails) / f.experience()
+	f.failing += (f.window.failing() - f.failing) * min(1, rate*f.window.length.Seconds()/fewRequests)
 	f.learnProof()
 	if f.limit > 0 {
 		return

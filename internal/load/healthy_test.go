@@ -166,3 +166,45 @@ func TestRareRequestsAreSeen(t *testing.T) {
 		}
 	}
 }
+
+// A fleet without certificates whose clients send a request or two in a window doubles, and a fifth of
+// all requests fails: the clients with a history notice, and the demand of the others is proven.
+func TestRareFailuresAreSeen(t *testing.T) {
+	const clients = 200
+	for _, mean := range []float64{1, 2, 5, 33} { // requests in a window
+		t.Run(fmt.Sprint(mean), func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(1, 2))
+			c, fail := &gathering{tab: table()}, 0.0
+			join := func(group int) {
+				for i := range clients {
+					sent := 0
+					m := c.join(zones[i%3], accountOf(false, group, i), func(int) float64 {
+						sent = 0
+						for x := rnd.ExpFloat64(); x < mean; x += rnd.ExpFloat64() {
+							sent++
+						}
+						return float64(sent) / 5
+					})
+					m.errors = func(int) float64 {
+						n := 0
+						for range sent {
+							if rnd.Float64() < fail {
+								n++
+							}
+						}
+						return float64(n) / 5
+					}
+				}
+			}
+			join(0)
+			c.tab.SetCapacity("checkout", 2*clients*mean/5)
+			c.run(150)
+			join(1)
+			c.run(15)
+			fail = 0.2
+			if demand, unproven := total(c.run(40)); unproven > 0.1*demand {
+				t.Errorf("40 reports after the first failures, %.0f of %.0f requests/s are unproven", unproven, demand)
+			}
+		})
+	}
+}

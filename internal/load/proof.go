@@ -14,6 +14,7 @@ const (
 	provenTimes = 24.0 // time constant with which proven demand is forgotten, intervals
 	calmTimes   = 12.0 // smoothing of demand while requests fail, intervals
 	impatience  = 0.1  // growth of proven demand a window while others see an overload
+	fewRequests = 8.0  // of which one that fails says little: the mean of some windows does
 	toldErrors  = 0.15 // of the rate, above what is usual: as much counts of what a client says of failures
 	seniority   = 120  // report intervals from which on what a client sends speaks for others of its account
 )
@@ -204,7 +205,7 @@ func (c *comparison) seniorsFail() bool {
 				continue
 			}
 			voice := min(f.counted(c.now, c.interval), f.voice())
-			failed += voice * max(-toldErrors, min(f.window.failing()-f.fails, toldErrors))
+			failed += voice * max(-toldErrors, min(f.failing-f.fails, toldErrors))
 			all += voice
 		}
 	}
