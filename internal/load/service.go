@@ -88,7 +88,7 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 		svc.nodes += loads[i].Nodes + loads[i].Held
 		newest.join(&loads[i].newest)
 	}
-	svc.stand(loads, now, wall, t.interval)
+	svc.stand(loads, wall, t.interval)
 	svc.outcomes.add(&newest, t.interval)
 	svc.lately.add(&newest)
 	l.Outcomes, l.Lately = svc.outcomes.Outcomes, svc.lately.worst()
@@ -232,11 +232,10 @@ func (s *service) age(loads []SourceLoad, now time.Time) (stale float64, age Age
 }
 
 // stand is [source.stand] for all sources together: clients elsewhere take over in a failover.
-func (s *service) stand(loads []SourceLoad, now time.Time, wall, interval time.Duration) {
+func (s *service) stand(loads []SourceLoad, wall, interval time.Duration) {
 	raw, known, proven := 0.0, 0.0, 0.0
 	for i, src := range s.sources {
-		sent, of := src.ofKnown(now, interval)
-		raw, known, proven = raw+loads[i].Raw, known+sent, proven+of
+		raw, known, proven = raw+loads[i].Raw, known+src.known, proven+src.knownProven
 	}
 	fade := math.Exp(-wall.Seconds() / (replacedTimes * interval.Seconds()))
 	s.known = max(known, fade*s.known, min(s.known, raw))

@@ -15,22 +15,24 @@ type source struct {
 	locality isobar.Locality
 	flows    []*flow // sorted by stream
 
-	demand     float64   // smoothed, requests/s
-	since      time.Time // when it was first measured; zero before
-	base       float64   // demand before failures began to grow it, requests/s
-	baseErrors float64   // failures that are usual, requests/s
-	suffered   time.Time // when much of what it sends last failed
-	saved      float64   // remembered from an earlier process, requests/s; 0 when not in use
-	before     float64   // of saved, what was proven, also when it is not in use any more, requests/s
-	doubted    float64   // part of saved that was not proven, 0 to 1
-	memory     held      // demand when its clients were last all there
-	standing   float64   // what its clients with a history sent, requests/s; see stand
-	vouched    float64   // of it, what they had proven, requests/s
-	proven     float64   // demand that may raise drops, requests/s; see prove
-	unproven   float64   // demand that is not proven, requests/s
-	calm       float64   // what was sent before requests began to fail, requests/s
-	lost       []loss    // streams that closed lately and did not come back
-	means      []siteMean
+	demand      float64   // smoothed, requests/s
+	since       time.Time // when it was first measured; zero before
+	base        float64   // demand before failures began to grow it, requests/s
+	baseErrors  float64   // failures that are usual, requests/s
+	suffered    time.Time // when much of what it sends last failed
+	saved       float64   // remembered from an earlier process, requests/s; 0 when not in use
+	before      float64   // of saved, what was proven, also when it is not in use any more, requests/s
+	doubted     float64   // part of saved that was not proven, 0 to 1
+	memory      held      // demand when its clients were last all there
+	known       float64   // what its clients with a history send now, requests/s
+	knownProven float64   // of it, what they have proven, requests/s
+	standing    float64   // what its clients with a history sent, requests/s; see stand
+	vouched     float64   // of it, what they had proven, requests/s
+	proven      float64   // demand that may raise drops, requests/s; see prove
+	unproven    float64   // demand that is not proven, requests/s
+	calm        float64   // what was sent before requests began to fail, requests/s
+	lost        []loss    // streams that closed lately and did not come back
+	means       []siteMean
 
 	watched time.Time // when clients of it were last connected
 	kept    held      // demand when most of its clients were last heard of
@@ -356,21 +358,16 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 // stand follows what the known clients of a source send. What they leave is kept for
 // who comes in their place, for as long as somebody does.
 func (s *source) stand(raw float64, now time.Time, wall, interval time.Duration) {
-	known, proven := s.ofKnown(now, interval)
-	fade := math.Exp(-wall.Seconds() / (replacedTimes * interval.Seconds()))
-	s.standing = max(known, fade*s.standing, min(s.standing, raw), s.saved)
-	s.vouched = max(proven, fade*s.vouched, min(s.vouched, raw), s.savedProven())
-}
-
-// ofKnown is what clients with a history send, and what they have proven of it, requests/s.
-func (s *source) ofKnown(now time.Time, interval time.Duration) (sent, proven float64) {
+	s.known, s.knownProven = 0, 0
 	for _, f := range s.flows {
 		if !f.newcomer(now, interval) {
-			sent += f.counted(now, interval)
-			proven += f.vouched(now, interval)
+			s.known += f.counted(now, interval)
+			s.knownProven += f.vouched(now, interval)
 		}
 	}
-	return sent, proven
+	fade := math.Exp(-wall.Seconds() / (replacedTimes * interval.Seconds()))
+	s.standing = max(s.known, fade*s.standing, min(s.standing, raw), s.saved)
+	s.vouched = max(s.knownProven, fade*s.vouched, min(s.vouched, raw), s.savedProven())
 }
 
 // standIn lets what a source last told stand in for reports that most of its
