@@ -118,7 +118,7 @@ type CircuitBreakers struct {
 	MaxRetries         uint32 `json:"max_retries,omitempty"`
 }
 
-// SystemCA stands for the certificates that the client's system trusts,
+// SystemCA means the certificates that the client's system trusts,
 // instead of a path.
 const SystemCA = "system"
 

@@ -96,7 +96,7 @@ func (l *live) forget() {
 }
 
 // now returns the newest state. A state that is younger than a plan or the status
-// asks for is made at once, by whoever asks first, unless looks would cost too much.
+// asks for is made at once, by the first reader that asks, unless looks would cost too much.
 func (l *live) now(ctx context.Context, s *statusAPI) *liveSet {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -149,7 +149,7 @@ func (a *Archive) Append(c *plan.Change) error {
 // segmentBytes bounds a file: all files are removed as a whole.
 func (a *Archive) segmentBytes() int64 { return a.opts.MaxBytes / 8 }
 
-// segmentFor gives the file that takes so many bytes more.
+// segmentFor returns the file that has space for so many bytes more.
 func (a *Archive) segmentFor(n int, made time.Time) (*segment, error) {
 	a.mu.RLock()
 	var s *segment

@@ -14,7 +14,7 @@ import (
 )
 
 // Bounds of durations that a server may ask for. Whatever is faster than the
-// least runs at least: no server shall be able to make this process spin.
+// least runs at least, so that no server can make this process spin.
 const (
 	leastInterval = 10 * time.Millisecond
 	mostInterval  = 24 * time.Hour

@@ -11,7 +11,7 @@ const (
 	// clockSlack is how far the clock may be set back without a word: time services
 	// correct it by less.
 	clockSlack = time.Second
-	// clockShownFor bounds for how long it is told that the clock went back.
+	// clockShownFor bounds for how long the status shows that the clock went back.
 	clockShownFor = time.Hour
 )
 

@@ -32,5 +32,5 @@ func (s *Settling) Rest(sum [sha256.Size]byte, now time.Time, settle time.Durati
 	return wait, changing
 }
 
-// Done takes note that the file is as it is in force: what comes next restarts.
+// Done records that the present content of the file is in force: the next change starts again.
 func (s *Settling) Done() { *s = Settling{} }

@@ -284,7 +284,7 @@ type basis struct {
 	parts    map[string]share // by service
 }
 
-// share is what a checker is told of one service.
+// share is the part of one service that the server assigns to a checker.
 type share struct {
 	site *site
 	keys []health.Key

@@ -96,7 +96,7 @@ func (s *Servers) Serve(ctx context.Context) error {
 		left--
 	case <-ctx.Done():
 		<-s.services.Left()
-		// Who is sent away, and who comes again, is better served elsewhere.
+		// A client that was sent away, and comes again, is better served elsewhere.
 		for _, l := range s.listeners {
 			if err := l.Close(); err != nil {
 				s.log.Warn("could not close the xDS listener", "error", err)

@@ -7,8 +7,9 @@ import (
 
 // Drops harm everybody, so that only demand that is proven raises them: what clients
 // with a history send, up to what they are known to send. Clients that were there before
-// others had a history prove twice what the others of their source send. Growth that comes with failing requests may be retries. Demand that
-// was proven stays so for a while, also when others take the place of its clients.
+// others had a history prove twice what the others of their source send. Growth that comes
+// with failing requests may be retries. Demand that was proven stays so for a while, also
+// when others replace its clients.
 const (
 	proofSlack  = 1.25 // times what a client is known to send
 	provenTimes = 24.0 // time constant with which proven demand is forgotten, intervals
@@ -89,9 +90,9 @@ func (c *claimed) unproven() float64 {
 	return c.single + max(0, c.counts-proofSlack*u.surge*c.proof)
 }
 
-// unproven is how much of what counts of a client raises no drop, requests/s: of a newcomer, or of
-// one that was there before any other had a history. Others have no part in what is usual: anybody
-// can come with small claims, and claim more later.
+// unproven is how much of what counts of one client raises no drop, requests/s. The client has no
+// history yet, or was there before any other had one and proves twice what is usual. A client that
+// came later does not: anybody can come with small claims, and claim more later.
 func (o *others) unproven(f *flow) float64 {
 	counts := f.window.rate() * f.weight
 	if f.newcomer(o.now, o.interval) || f.busy < guardWindows {

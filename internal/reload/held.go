@@ -88,7 +88,9 @@ func (h *heldServices) show() {
 	}
 }
 
-// specsOf lists held services, sorted by name. They call only what else there is.
+// specsOf lists held services, sorted by name. They call only what else there is, and nothing
+// if their calls would form a cycle with those of the other services, because no configuration
+// may have one. Calls only tell where demand will come from.
 func (c *Configuration) specsOf(held map[string]*heldService, next *config.Live) []isobar.Service {
 	known := c.allNames(next)
 	for name := range held {
@@ -100,7 +102,23 @@ func (c *Configuration) specsOf(held map[string]*heldService, next *config.Live)
 		spec.Calls = slices.DeleteFunc(slices.Clone(spec.Calls), func(call isobar.Call) bool { return !known[call.Service] })
 		out = append(out, spec)
 	}
+	if len(out) > 0 && config.CheckCalls(append(c.othersThan(held, next), out...)) != nil {
+		for i := range out {
+			out[i].Calls = nil
+		}
+	}
 	return out
+}
+
+// othersThan lists the services that a configuration leaves in force beside those that are held.
+func (c *Configuration) othersThan(held map[string]*heldService, next *config.Live) []isobar.Service {
+	out := slices.Clone(next.Services)
+	for _, o := range c.registry.List() {
+		if o.Owner != isobar.OwnerFile {
+			out = append(out, o.Service)
+		}
+	}
+	return slices.DeleteFunc(out, func(s isobar.Service) bool { return held[s.Name] != nil })
 }
 
 // hold decides what of a change has to wait: all of it, which is the error, or
@@ -278,16 +296,6 @@ func (c *Configuration) dropIdle(now time.Time) {
 		return
 	}
 	c.keep(current, left, c.held.digest)
-}
-
-// forgetCalls takes from held services what they call, and reports whether they called any. Calls
-// only tell where demand will come from.
-func forgetCalls(held map[string]*heldService) (had bool) {
-	for _, h := range held {
-		had = had || len(h.spec.Calls) > 0
-		h.spec.Calls = nil
-	}
-	return had
 }
 
 // follow takes note of what clients send to a held service.

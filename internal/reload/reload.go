@@ -288,14 +288,6 @@ func (c *Configuration) reread(data []byte, confirm string) error {
 // file and those that providers list, in one change, with those that are held. It calls
 // settle at the moment at which they come into force.
 func (c *Configuration) configureSources(next *config.Live, held map[string]*heldService, settle func()) error {
-	err := c.configureWith(next, held, settle)
-	if errors.Is(err, config.ErrCycle) && forgetCalls(held) {
-		return c.configureWith(next, held, settle) // the calls of the file alone may make no circle
-	}
-	return err
-}
-
-func (c *Configuration) configureWith(next *config.Live, held map[string]*heldService, settle func()) error {
 	services := c.withHeld(next, held)
 	if c.group != nil {
 		if err := c.group.Offer(next, services); err != nil {

@@ -1,9 +1,13 @@
 package server_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -152,7 +156,7 @@ func TestHeldUntilConfirmedIsTold(t *testing.T) {
 }
 
 // TestHeldCallsAreForgottenInACircle: where calls of a held service and of the file make a circle, which
-// nothing allows, the service is held without its calls: at a start, and at a reload.
+// nothing allows, the service is held without its calls: at a reload, in its preview, and at a start.
 func TestHeldCallsAreForgottenInACircle(t *testing.T) {
 	t.Parallel()
 	const place = "localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]"
@@ -163,6 +167,7 @@ func TestHeldCallsAreForgottenInACircle(t *testing.T) {
 	defer stop()
 	w.loaded("a")
 	w.writeServices("\n- {name: b, " + place + ", calls: [{service: a, per_request: 1}]}\n- {name: c, " + place + "}\n- {name: d, " + place + "}")
+	w.previews()
 	held := func() bool {
 		h := w.status().Held
 		return h != nil && len(h.Services) == 1 && h.Services[0].Service == "a"
@@ -181,6 +186,27 @@ func TestHeldCallsAreForgottenInACircle(t *testing.T) {
 	w.in("a", "b", "c", "d")
 	if !held() {
 		t.Errorf("held after the start: %+v; the log: %s", w.status().Held, w.log.String())
+	}
+}
+
+// previews asserts that the effect of the file as it is can be shown.
+func (w *heldWorld) previews() {
+	w.t.Helper()
+	body, err := os.ReadFile(w.path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, "http://"+w.AdminAddress()+"/v1/plan", bytes.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if text, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+		w.t.Errorf("the preview of the file: %s %s, %v", answer.Status, text, err)
 	}
 }
 
