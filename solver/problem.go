@@ -43,7 +43,7 @@ type Service struct {
 	// Sources vary independently of each other. See [Objective] for what it costs.
 	// Where demand does not fit beneath the ceilings it has no influence on the
 	// flows. Services that calls connect must not have any.
-	Variability []float64 `json:"swing"` // as replicas of earlier versions call it
+	Variability []float64 `json:"Swing"` //nolint:tagliatelle // as replicas of earlier versions call it
 
 	// Previous holds the flows of the last solution [s][l] (nil = none): among
 	// solutions within 0.01 ms of mean latency (and 0.4% of the cost) the nearest
@@ -131,6 +131,6 @@ type ServiceSolution struct {
 	// served: the rest is shed, or has no locality to go to.
 	CallsServed []float64
 	// Variability completes Prices if demand varies; nil if it does not.
-	Variability *VariabilityPrices `json:"swing"`
+	Variability *VariabilityPrices `json:"Swing"` //nolint:tagliatelle // as replicas of earlier versions call it
 	Iterations  int                // of the interior point; 0 where the last solution still holds
 }
