@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/isobar-xds/isobar/internal/control/ending"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
@@ -309,23 +310,8 @@ func (l *Loop) toSave() plan.Saved {
 	return saved
 }
 
-const (
-	// finalMost is how long a replica that ends while clients drop requests waits until it
-	// knows whether all others end, too: a supervisor stops them at about the same time.
-	// A follower waits for as long again, for the leader to take the drops back.
-	finalMost = 500 * time.Millisecond
-	// claimMost is how long a replica that has won the election waits from then on until it
-	// leads and has taken over.
-	claimMost = 3 * time.Second
-	// leaseMost is how long a replica that no other one outlives waits for leadership: for the
-	// longest lease, that of Kubernetes, to run out (15 s after another replica saw the last
-	// renewal, for which it looks every 2 s), and for the attempt to win it.
-	leaseMost = 19 * time.Second
-	// answerMost is how long a leader waits, as it ends, for replicas that do not answer: so long
-	// after its death a replica may look alive, and the drops can't be taken back while one does.
-	answerMost = 3 * time.Second
-	finalLook  = 10 * time.Millisecond
-)
+// finalLook is how often a replica that ends while clients drop requests looks how it stands.
+const finalLook = 10 * time.Millisecond
 
 // publishFinal ends drops if no replica stays. The leader publishes a plan without drops,
 // and its followers show it. If the leader left earlier, a former follower leads by now, or
@@ -333,29 +319,22 @@ const (
 func (l *Loop) publishFinal() {
 	look := time.NewTicker(finalLook)
 	defer look.Stop()
-	decided := l.decided
-	var failed error      // taking drops back did, and is tried again
-	var won time.Duration // after which it won; the time until now while it follows and has not won before
+	waits := ending.New(l.decided)
+	var failed error // taking drops back did, and is tried again
 	for began := time.Now(); ; <-look.C {
-		role, epoch := l.group.Role()
-		if role == Follows && failed == nil {
-			won = time.Since(began)
-		}
-		if leads := role == Leads || role == Cares; leads && l.group.Last() {
+		state, epoch := l.standing()
+		if waits.TakesBack(time.Since(began), state) {
 			if failed = l.takeBackDrops(epoch); failed == nil {
 				return
 			}
+			waits.Failed()
 		}
 		l.receive()
 		if !l.Current().Drops() { // there is nothing to take back any more
 			l.undropped.Store(true)
 			return
 		}
-		patience := l.finalPatience(decided)
-		if role == Claims || failed != nil {
-			patience = max(patience, won+claimMost)
-		}
-		if time.Since(began) < patience {
+		if !waits.Over(time.Since(began), state) {
 			continue
 		}
 		if failed != nil {
@@ -365,18 +344,12 @@ func (l *Loop) publishFinal() {
 	}
 }
 
-// finalPatience is how long a replica waits, as it ends, for others to end. decided says that it
-// led.
-func (l *Loop) finalPatience(decided bool) time.Duration {
-	switch closing := l.group.Closing(); {
-	case closing && decided:
-		return answerMost
-	case closing:
-		return leaseMost
-	case decided:
-		return finalMost
-	}
-	return 2 * finalMost
+// standing returns how this replica, which ends, stands in its group.
+func (l *Loop) standing() (s ending.State, epoch uint64) {
+	role, epoch := l.group.Role()
+	s = ending.State{Follows: role == Follows, Claims: role == Claims, Leads: role == Leads || role == Cares, Closing: l.group.Closing()}
+	s.Last = s.Leads && l.group.Last()
+	return s, epoch
 }
 
 // awaitParting shows the clients that have not left yet the last plan of the group, which

@@ -227,6 +227,7 @@ func (c *groupConfiguration) configure(ctx context.Context) error {
 		_, err := c.registry.SetLeading(leading, own.Services, listed, own.Network)
 		if err == nil {
 			c.digestInForce.Store(&own.digest)
+			c.self.EndAlarm(alarmProviders)
 		}
 		return err
 	})
@@ -248,7 +249,7 @@ func (c *groupConfiguration) followPlan() error {
 		return err
 	}
 	if c.alone > 0 {
-		c.self.Alarm(fmt.Sprintf("this replica had %d services of the admin API and health marks of its own when it joined the group, which has others: "+
+		c.self.AlarmOnce(fmt.Sprintf("this replica had %d services of the admin API and health marks of its own when it joined the group, which has others: "+
 			"a copy is in its state directory as %s", c.alone, singleKey))
 		c.alone = 0
 	}
@@ -257,6 +258,7 @@ func (c *groupConfiguration) followPlan() error {
 		return err
 	}
 	c.followed = now
+	c.self.EndAlarm(alarmProviders) // those of the leader count
 	return nil
 }
 

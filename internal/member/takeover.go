@@ -13,6 +13,12 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
+// States that a replica raises alarms of.
+const (
+	alarmOperators = "unreadable writes of operators"
+	alarmProviders = "providers"
+)
+
 // assume takes over what the group has in force, for the loop of a new leader.
 func (c *groupConfiguration) assume() (*plan.Opened, plan.Pauses, error) {
 	c.mu.Lock()
@@ -25,11 +31,12 @@ func (c *groupConfiguration) assume() (*plan.Opened, plan.Pauses, error) {
 	paused, err := c.recall(context.Background(), base)
 	if err != nil {
 		if errors.Is(err, group.ErrNewerFormat) {
-			c.self.Alarm("this program can't read what operators wrote, so another replica has to lead: " + err.Error())
+			c.self.Alarm(alarmOperators, "this program can't read what operators wrote, so another replica has to lead: "+err.Error())
 			_, _ = c.self.StepDown(c.self.name) // it leads
 		}
 		return nil, nil, fmt.Errorf("what operators wrote: %w", err)
 	}
+	c.self.EndAlarm(alarmOperators)
 	c.assumed, c.alone = epoch, 0
 	if base == nil {
 		return nil, paused, nil
@@ -73,7 +80,9 @@ func (c *groupConfiguration) recall(ctx context.Context, base *opened) (plan.Pau
 	}
 	if file != nil {
 		if err := c.providing.begin(c.inForce != nil); err != nil { // what the plan has stays in force
-			c.self.Alarm("what the providers of this replica list is not in force: " + err.Error())
+			c.self.Alarm(alarmProviders, "what the providers of this replica list is not in force: "+err.Error())
+		} else {
+			c.self.EndAlarm(alarmProviders)
 		}
 	}
 	c.followed = followed{}
@@ -154,7 +163,7 @@ func (c *groupConfiguration) restore(ctx context.Context, w, newer written) (wri
 	}
 	switch {
 	case w.Sequence > 0 || newer.Sequence > 0:
-		c.self.Alarm(fmt.Sprintf("the election engine had lost writes of operators, as after a restore from a backup; %d entries are written again: %s",
+		c.self.AlarmOnce(fmt.Sprintf("the election engine had lost writes of operators, as after a restore from a backup; %d entries are written again: %s",
 			len(changes), listed(changes)))
 	case len(changes) > 0:
 		c.log.Info("moved this server's admin API services, health marks and pauses to its group", "entries", len(changes))

@@ -303,9 +303,9 @@ func (r *Replica) receivedPlan(from string, p *group.Plan) error {
 		opened, err := r.open(p.Content)
 		if err != nil {
 			r.metrics.refused.Inc()
-			r.log.Error("rejected a plan of another replica that this one can't read", "from", from, "version", p.Version, "error", err)
 			r.mu.Lock()
-			r.alarm(fmt.Sprintf("plan %d of %s can't be read: %v", p.Version, from, err))
+			r.unreadable = max(r.unreadable, p.Version)
+			r.alarm(alarmUnreadable, fmt.Sprintf("plan %d of %s can't be read: %v", p.Version, from, err))
 			r.mu.Unlock()
 			return nil
 		}

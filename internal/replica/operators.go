@@ -88,13 +88,18 @@ func (r *Replica) writeOperators(ctx context.Context, e engine.Operators, claim 
 	return err
 }
 
-// Alarm shows operators what the group found. It stays among the last alarms.
-func (r *Replica) Alarm(text string) {
-	r.log.Error("the group of replicas needs attention", "alarm", text)
+// Alarm shows operators a state of the group until EndAlarm, or until another alarm of the same.
+func (r *Replica) Alarm(of, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.alarm(text)
+	r.alarm(of, text)
 }
+
+// EndAlarm notes that the state that an alarm told of is over, if there was one.
+func (r *Replica) EndAlarm(of string) { r.Alarm(of, "") }
+
+// AlarmOnce shows operators what happened once. It stays among the last alarms.
+func (r *Replica) AlarmOnce(text string) { r.Alarm(text, text) }
 
 // Order is a request of the admin API that the leader has to carry out.
 type Order struct {

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -106,9 +107,11 @@ type Replica struct {
 	node   *group.Node
 	opened map[uint64]any // of plans that the node may serve, by version
 	served Served
-	alarms []string
-	since  time.Time // of the role
-	ledAt  time.Time // when the first plan of the claim came whose plan is served
+	alarms []alarm
+	// unreadable is the version of the newest plan that this replica could not read.
+	unreadable uint64
+	since      time.Time // of the role
+	ledAt      time.Time // when the first plan of the claim came whose plan is served
 }
 
 // New makes a replica. On an error the listener is left to the caller.
@@ -283,8 +286,7 @@ func (r *Replica) carryOut(a group.Action) {
 		r.log.Info("the role of this replica changed", "role", a.Role.String(), "claim", r.node.Claim().String())
 		signal(r.changed)
 	case a.Alarm != nil:
-		r.log.Error("the group of replicas needs attention", "alarm", a.Alarm.Text)
-		r.alarm(a.Alarm.Text)
+		r.alarm(alarmsOfNode+strconv.Itoa(int(a.Alarm.Of)), a.Alarm.Text)
 	case a.Refused != nil:
 		r.metrics.refused.Inc()
 		r.log.Warn("rejected a plan of another replica", "from", a.Refused.From, "version", a.Refused.Version, "epoch", a.Refused.Epoch, "reason", a.Refused.Reason)
@@ -294,9 +296,23 @@ func (r *Replica) carryOut(a group.Action) {
 // maxAlarms bounds what is remembered for operators.
 const maxAlarms = 10
 
-func (r *Replica) alarm(text string) {
-	r.alarms = slices.DeleteFunc(r.alarms, func(before string) bool { return before == text })
-	r.alarms = append(r.alarms, text)
+// alarmsOfNode begins what the alarms of the node tell of, and alarmUnreadable is that of a plan that
+// this replica can't read.
+const alarmsOfNode, alarmUnreadable = "node ", "unreadable plan"
+
+// alarm is what an operator should know of. There is one of each state.
+type alarm struct{ of, text string }
+
+// alarm notes a state, or that it is over, where the text is empty. r.mu is held.
+func (r *Replica) alarm(of, text string) {
+	before := len(r.alarms)
+	r.alarms = slices.DeleteFunc(r.alarms, func(a alarm) bool { return a.of == of })
+	if text != "" {
+		r.log.Error("the group of replicas needs attention", "alarm", text)
+		r.alarms = append(r.alarms, alarm{of, text})
+	} else if len(r.alarms) < before {
+		r.log.Info("an alarm of the group of replicas is over", "of", of)
+	}
 	if len(r.alarms) > maxAlarms {
 		r.alarms = r.alarms[1:]
 	}
@@ -312,6 +328,9 @@ func (r *Replica) serve(p *group.Plan) {
 		if version <= p.Version {
 			delete(r.opened, version)
 		}
+	}
+	if p.Version >= r.unreadable {
+		r.alarm(alarmUnreadable, "")
 	}
 	signal(r.changed)
 }

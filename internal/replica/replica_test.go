@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -365,20 +366,31 @@ func TestRestartServesThePlan(t *testing.T) {
 	}
 }
 
-// TestUnreadablePlans: what this version can't read is not served, and told.
+// TestUnreadablePlans asserts that a plan which this version can't read is not served, and that an alarm
+// tells of the newest such plan until a plan comes that can be read.
 func TestUnreadablePlans(t *testing.T) {
 	f := newFleet(t, 2)
 	leader := f.leader()
 	version := f.publish(leader, "one")
 	f.served(version, "one")
 	f.publish(leader, "unreadable")
+	newest := f.publish(leader, "unreadable")
 	for _, m := range f.members {
 		if m == leader {
 			continue
 		}
-		f.until("it alarms", func() bool { return len(m.Status().Alarms) > 0 })
+		f.until("it alarms", func() bool {
+			a := m.Status().Alarms
+			return len(a) == 1 && strings.HasPrefix(a[0], fmt.Sprintf("plan %d of ", newest))
+		})
 		if s, _ := m.Served(); s.Version != version {
 			t.Fatalf("it serves version %d", s.Version)
+		}
+	}
+	f.served(f.publish(leader, "two"), "two")
+	for _, m := range f.members {
+		if a := m.Status().Alarms; len(a) > 0 {
+			t.Errorf("the alarms are %q", a)
 		}
 	}
 }
@@ -408,7 +420,7 @@ func TestStatusOfALostReplica(t *testing.T) {
 		return !s.Live && s.Heard > 0.5 && s.PlanAge >= s.Heard
 	})
 	for _, text := range []string{"first", "second", "first"} {
-		leader.Alarm(text)
+		leader.AlarmOnce(text)
 	}
 	if got := leader.Status().Alarms; !slices.Equal(got[max(0, len(got)-2):], []string{"second", "first"}) || slices.Index(got, "first") != len(got)-1 {
 		t.Errorf("the alarms are %q", got)

@@ -58,7 +58,10 @@ func (r *Replica) Status() Status {
 	v, leader := r.node.View(now), r.node.Leader(now)
 	s := Status{
 		Group: r.opts.Group, Name: r.self.Name, Role: v.Role.String(), Since: r.since, Leader: leader, Epoch: v.Newest.Epoch,
-		Engine: v.Engine, Behind: v.Behind, Removes: r.node.Removes(now), Spare: v.Reaches - 1, Alarms: append([]string(nil), r.alarms...),
+		Engine: v.Engine, Behind: v.Behind, Removes: r.node.Removes(now), Spare: v.Reaches - 1,
+	}
+	for _, a := range r.alarms {
+		s.Alarms = append(s.Alarms, a.text)
 	}
 	if leader != "" && r.served.Claim == v.Newest {
 		s.LedSince = r.ledAt

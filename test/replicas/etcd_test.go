@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/engine/etcd"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/replicatest"
 )
 
 // patience stops a test that hangs; nothing is measured by it.
@@ -229,6 +231,66 @@ func TestEtcdNearlyFull(t *testing.T) {
 	})
 }
 
+// TestEtcdRefusesWrites asserts what an etcd without space does to a group: the leader keeps its lease,
+// other replicas learn who leads, operators' writes are refused with the reason, and nobody can win
+// leadership that was given up until etcd has space. A replica whose request fails so does not count
+// as one that could lead.
+func TestEtcdRefusesWrites(t *testing.T) {
+	c := startCluster(t, 1)
+	a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
+	first, second := c.open("full", a), c.open("full", b)
+	enginetest.Do(t, first, group.Request{Op: group.OpAcquire})
+	claim := group.Claim{Epoch: 1, Leader: a, First: group.BlockSize + 1}
+	enginetest.Do(t, first, group.Request{Op: group.OpClaim, Claim: claim})
+	enginetest.Do(t, second, group.Request{Op: group.OpAcquire, Reaches: 2})
+	alarm := c.raise(pb.AlarmRequest_ACTIVATE)
+
+	for range 10 { // twice the lease
+		<-time.After(400 * time.Millisecond)
+		if s := enginetest.Do(t, first, group.Request{Op: group.OpRenew}); s.Holder != a {
+			t.Fatalf("%q leads", s.Holder)
+		}
+		if s := enginetest.Do(t, second, group.Request{Op: group.OpAcquire, Reaches: 2}); s.Holder != a || s.Claim != claim {
+			t.Fatalf("%q leads with %s", s.Holder, s.Claim)
+		}
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "space exceeded") {
+			t.Errorf("%s: got %v, want that the space is exceeded", what, err)
+		}
+	}
+	change := []engine.Change{{Key: "services/x", Data: []byte("1")}}
+	refused("an operator's write", first.WriteOperators(t.Context(), claim, 0, 1, change))
+	_, err := second.Do(t.Context(), group.Request{Op: group.OpAcquire, Reaches: 3})
+	refused("a follower that reaches more", err)
+	enginetest.Do(t, first, group.Request{Op: group.OpRelease})
+	_, err = second.Do(t.Context(), group.Request{Op: group.OpAcquire, Reaches: 3})
+	refused("a campaign", err)
+
+	alarm(pb.AlarmRequest_DEACTIVATE)
+	until(t, second, group.Request{Op: group.OpAcquire}, leads(b))
+}
+
+// raise has etcd raise the alarm of a full database, and returns what ends it.
+func (c *cluster) raise(first pb.AlarmRequest_AlarmAction) func(pb.AlarmRequest_AlarmAction) {
+	c.t.Helper()
+	client := c.client()
+	member, err := client.Status(c.t.Context(), c.members[0].client)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	do := func(action pb.AlarmRequest_AlarmAction) {
+		c.t.Helper()
+		m := &pb.AlarmRequest{Action: action, MemberID: member.Header.GetMemberId(), Alarm: pb.AlarmType_NOSPACE}
+		if _, err := pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(c.t.Context(), m); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	do(first)
+	return do
+}
+
 // TestEtcdLacksAMember asserts that operators are told of a member that does not answer while the
 // others do: the group can't stand the loss of as many more as they may expect.
 func TestEtcdLacksAMember(t *testing.T) {
@@ -355,6 +417,62 @@ func TestEtcd(t *testing.T) {
 				t.Fatalf("the claim %q was replaced: %v", data, err)
 			}
 		}
+	})
+	t.Run("a watch that is behind a compaction goes on", func(t *testing.T) {
+		link, err := replicatest.NewLink(strings.TrimPrefix(c.members[0].client, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = link.Close() })
+		far, err := clientv3.New(clientv3.Config{
+			Endpoints: []string{"http://" + link.Address()}, DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = far.Close() })
+		a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
+		first := c.open("compacted", a)
+		second, err := etcd.Open(etcd.Options{Client: far, Group: "compacted", Self: b, TTL: 2 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = second.Close() })
+		enginetest.Do(t, first, group.Request{Op: group.OpAcquire})
+		enginetest.Do(t, second, group.Request{Op: group.OpAcquire})
+		handOver := func() {
+			enginetest.Do(t, first, group.Request{Op: group.OpRelease})
+			enginetest.Do(t, first, group.Request{Op: group.OpAcquire})
+		}
+		told := func(what string) {
+			t.Helper()
+			select {
+			case <-second.Changed():
+			case <-time.After(patience):
+				t.Fatalf("nobody told that the leader's key was gone %s", what)
+			}
+		}
+		handOver()
+		told("before")
+		link.Cut()
+		handOver()
+		got, err := c.client().Get(t.Context(), "isobar/compacted/election/leader")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.client().Compact(t.Context(), got.Header.GetRevision()); err != nil {
+			t.Fatal(err)
+		}
+		link.Heal()
+		testhelp.Eventually(t, "a signal of a change after the compaction", func() bool {
+			handOver() // the first ones may come before the watch does
+			select {
+			case <-second.Changed():
+				return true
+			case <-time.After(200 * time.Millisecond):
+				return false
+			}
+		})
 	})
 	t.Run("without quorum requests fail, and it heals", func(t *testing.T) {
 		a := enginetest.Replica("a", 1)

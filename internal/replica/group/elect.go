@@ -48,7 +48,7 @@ func (n *Node) ask(now time.Duration) {
 	case n.role == Claiming && n.deadline-now > n.opts.Deadline/2:
 		c, err := n.known.next(n.opts.Self)
 		if err != nil {
-			n.alarmf("%v", err)
+			n.alarmf(NoClaim, "%v", err)
 			n.stepDown(now)
 			return
 		}
@@ -208,9 +208,12 @@ func (n *Node) noteClaim(now time.Duration) {
 		n.save()
 	}
 	behind := c.Epoch < n.fence.Epoch
-	if behind && !n.behind {
-		n.alarmf("the engine has %s, but epoch %d was claimed before: it may have been restored from a backup, and operators' writes may be lost",
+	switch {
+	case behind && !n.behind:
+		n.alarmf(EngineBehind, "the engine has %s, but epoch %d was claimed before: it may have been restored from a backup, and operators' writes may be lost",
 			c, n.fence.Epoch)
+	case n.behind && !behind:
+		n.endAlarm(EngineBehind)
 	}
 	n.behind = behind
 	n.decidePending(now)
@@ -374,6 +377,10 @@ func (n *Node) repeats(p *peer) bool { return n.strikes == 0 || p.heard > n.stru
 // but that does not hear the leader, counts against those that do. A leader that ends goes on:
 // it gives leadership up soon, and may have to take drops back before.
 func (n *Node) compareReach(now time.Duration) {
+	if all := len(n.peers) + 1; n.cutOff && n.reaches(now) == all && n.heardBy(now) == all {
+		n.cutOff = false
+		n.endAlarm(CutOff)
+	}
 	if n.role != Leading || n.leaving {
 		n.strikes = 0
 		return
@@ -400,7 +407,7 @@ func (n *Node) compareReach(now time.Duration) {
 	if n.strikes++; n.strikes < 2 || n.stepped.set && now-n.stepped.at < n.opts.StepDownEvery {
 		return
 	}
-	n.stepped = instant{now, true}
-	n.alarmf("another replica reaches more of the group than this leader, which hears %d and is heard by %d: it steps down", own, hear)
+	n.stepped, n.cutOff = instant{now, true}, true
+	n.alarmf(CutOff, "another replica reaches more of the group than this leader, which hears %d and is heard by %d: it steps down", own, hear)
 	n.stepDown(now)
 }

@@ -173,7 +173,23 @@ type Refusal struct {
 }
 
 // Alarm is a state of the group that an operator should know of.
-type Alarm struct{ Text string }
+type Alarm struct {
+	Of   AlarmOf
+	Text string // empty = the state is over
+}
+
+// AlarmOf is what an alarm tells of. A newer alarm of the same replaces the one before.
+type AlarmOf uint8
+
+// What a node raises alarms of.
+const (
+	// NoClaim: no claim can follow the newest one. This never ends.
+	NoClaim AlarmOf = iota
+	// EngineBehind: the engine has an older claim than what replicas saw.
+	EngineBehind
+	// CutOff: the replica stepped down because another one reaches more of the group.
+	CutOff
+)
 
 // Saved is what a replica keeps on its disk.
 type Saved struct {

@@ -95,6 +95,7 @@ type Node struct {
 	closes       bool // leaving: the replica may lead once more if nobody stays
 	release      bool // the lease has to be given up
 	behind       bool // the engine's claim is older than what is known: told once
+	cutOff       bool // another replica reached more, and since then this one has not reached all: told once
 }
 
 // instant is a time that may not have been yet.
@@ -161,9 +162,12 @@ func (n *Node) Take() []Action {
 
 func (n *Node) act(a Action) { n.out = append(n.out, a) }
 
-func (n *Node) alarmf(format string, args ...any) {
-	n.act(Action{Alarm: &Alarm{Text: fmt.Sprintf(format, args...)}})
+func (n *Node) alarmf(of AlarmOf, format string, args ...any) {
+	n.act(Action{Alarm: &Alarm{Of: of, Text: fmt.Sprintf(format, args...)}})
 }
+
+// endAlarm tells that what an alarm told of is over.
+func (n *Node) endAlarm(of AlarmOf) { n.act(Action{Alarm: &Alarm{Of: of}}) }
 
 // Role is what the replica is at the moment.
 func (n *Node) Role() Role { return n.role }

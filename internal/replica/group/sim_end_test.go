@@ -4,26 +4,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isobar-xds/isobar/internal/control/ending"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
-// ending is a member that stops while clients drop requests, as the loop of a server does: it
+// leaver is a member that stops while clients drop requests, as the loop of a server does: it
 // waits until it may take drops back, until another one has, or until its patience ends.
-type ending struct {
+type leaver struct {
 	*member
 
-	began, won time.Duration
-	decided    bool
-	last       map[uint64]bool // versions in which clients drop nothing
-	ended      bool
+	began    time.Duration
+	waits    *ending.Wait
+	tookOver bool            // it has made a plan of its own claim
+	last     map[uint64]bool // versions in which clients drop nothing
+	ended    bool
 }
 
 // stop begins the end of the member.
-func (e *ending) stop() {
+func (e *leaver) stop() {
 	e.process(func() {
 		e.publishing++ // it decides nothing more
-		e.began, e.won = e.w.now, e.w.now
-		e.decided = e.node.Role() == group.Leading && e.plan.Claim == e.node.Claim()
+		e.began = e.w.now
+		e.tookOver = e.node.Role() == group.Leading && e.plan.Claim == e.node.Claim()
+		e.waits = ending.New(e.tookOver)
 		e.w.notef("%s stops", e.name)
 		e.node.Announce(e.clock(), true)
 		e.act()
@@ -32,15 +35,12 @@ func (e *ending) stop() {
 }
 
 // look is one look of the loop: control looks more often, for which the simulation would take longer.
-func (e *ending) look() {
-	now, role := e.clock(), e.node.Role()
-	if role == group.Follower {
-		e.won = e.w.now
-	}
-	if (role == group.Leading || role == group.Caretaker) && e.node.AllLeave(now) {
+func (e *leaver) look() {
+	now, waited := e.clock(), e.w.now-e.began
+	if e.waits.TakesBack(waited, e.state()) {
 		e.takeBack()
 	}
-	if !e.last[e.served] && e.w.now < e.patience() {
+	if !e.last[e.served] && !e.waits.Over(waited, e.state()) {
 		e.w.after(50*time.Millisecond, e.process(e.look))
 		return
 	}
@@ -49,33 +49,28 @@ func (e *ending) look() {
 	e.ended = true // and shows its clients what comes until it has none
 }
 
-func (e *ending) patience() time.Duration {
-	most := time.Second
-	switch closing := e.node.Closing(e.clock()); {
-	case closing && e.decided:
-		most = 3 * time.Second
-	case closing:
-		most = 19 * time.Second
-	case e.decided:
-		most = 500 * time.Millisecond
+func (e *leaver) state() ending.State {
+	now, role := e.clock(), e.node.Role()
+	leads := role == group.Leading || role == group.Caretaker
+	return ending.State{
+		Follows: role == group.Follower, Claims: role == group.Gathering || role == group.Claiming, Leads: leads,
+		Last: leads && e.node.AllLeave(now), Closing: e.node.Closing(now),
 	}
-	if role := e.node.Role(); role == group.Gathering || role == group.Claiming {
-		most = max(most, e.won-e.began+3*time.Second)
-	}
-	return e.began + most
 }
 
 // takeBack publishes the group's last plan; one that has not led takes over first.
-func (e *ending) takeBack() {
-	if !e.decided {
+func (e *leaver) takeBack() {
+	if !e.tookOver {
 		if _, err := e.node.Publish(e.clock(), e.content(true), false); err != nil {
+			e.waits.Failed()
 			return
 		}
-		e.decided = true
+		e.tookOver = true
 		e.act()
 	}
 	p, err := e.node.Publish(e.clock(), e.content(true), true)
 	if err != nil {
+		e.waits.Failed()
 		return
 	}
 	e.last[p.Version] = true
@@ -109,10 +104,10 @@ func TestGroupsThatStop(t *testing.T) {
 			w.run(w.now + 4*time.Second)
 		}
 		last := map[uint64]bool{}
-		var all []*ending
+		var all []*leaver
 		for _, m := range w.members {
 			if !killed[m] {
-				e := &ending{member: m, last: last}
+				e := &leaver{member: m, last: last}
 				all = append(all, e)
 				w.after(w.between(0, 300*time.Millisecond), e.stop)
 			}

@@ -21,8 +21,9 @@ const (
 
 // Warnings implements [engine.Inspector]: members whose database has little space left,
 // alarms of etcd, members of different clusters, as after a restore that made each of
-// them a cluster of its own, and members that do not answer while others do. etcd refuses all writes,
-// also those that renew leadership, once a member's database reaches its quota.
+// them a cluster of its own, and members that do not answer while others do. Once a member's
+// database reaches its quota, etcd refuses all writes: the leader can renew its lease, and no other
+// replica can take over.
 func (e *Engine) Warnings(ctx context.Context) []string {
 	var out, silent []string
 	first, cluster := "", uint64(0)
