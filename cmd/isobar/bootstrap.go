@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/rpc"
@@ -210,3 +211,143 @@ func grpcBootstrap(b bootstrap, creds grpcCreds) grpcFile {
 		Node:    node,
 	}
 }
+
+// environmentPrefix begins the variables that --from-env reads.
+const environmentPrefix = "ISOBAR_"
+
+// environmentFlags are the flags that have a variable: ISOBAR_NODE_ID is that of
+// --node-id. The parts of --locality have one each, as Kubernetes has a label for each.
+var environmentFlags = []string{"server", "node-id", "cluster", "ca", "cert", "key"}
+
+const (
+	regionVariable  = environmentPrefix + "REGION"
+	zoneVariable    = environmentPrefix + "ZONE"
+	subZoneVariable = environmentPrefix + "SUB_ZONE"
+	// nodeNameVariable counts where there is no zone.
+	nodeNameVariable = environmentPrefix + "NODE_NAME"
+)
+
+func variableOf(flag string) string {
+	return environmentPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// variableNames lists all variables that --from-env reads.
+func variableNames() []string {
+	out := []string{regionVariable, zoneVariable, subZoneVariable, nodeNameVariable}
+	for _, name := range environmentFlags {
+		out = append(out, variableOf(name))
+	}
+	return out
+}
+
+// readEnvironment sets the flags that the call leaves out. It refuses an empty region
+// or zone: a client without its zone gets the weights of no zone. Where both are known,
+// the zone counts, not the Node.
+func (f *bootstrapFlags) readEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	for _, name := range environmentFlags {
+		value, found := lookup(variableOf(name))
+		if !found || flags.Changed(name) {
+			continue
+		}
+		if err := flags.Set(name, value); err != nil {
+			return usagef("%s: %w", variableOf(name), err)
+		}
+	}
+	if flags.Changed("locality") || flags.Changed("node-name") {
+		return nil
+	}
+	if zone, _ := lookup(zoneVariable); zone == "" {
+		if f.nodeName, _ = lookup(nodeNameVariable); f.nodeName != "" {
+			return nil
+		}
+	}
+	var parts []string
+	for _, p := range []struct{ variable, label string }{
+		{regionVariable, "topology.kubernetes.io/region"}, {zoneVariable, "topology.kubernetes.io/zone"},
+	} {
+		value, _ := lookup(p.variable)
+		if value == "" {
+			return usagef("%s is not set or empty: set it, or give --locality. In Kubernetes 1.35 or newer: "+
+				"fieldRef: {fieldPath: \"metadata.labels['%s']\"}; in older versions a Pod does not have this label: "+
+				"set %s from spec.nodeName there", p.variable, p.label, nodeNameVariable)
+		}
+		parts = append(parts, value)
+	}
+	if value, _ := lookup(subZoneVariable); value != "" {
+		parts = append(parts, value)
+	}
+	f.locality = strings.Join(parts, "/")
+	return nil
+}
+
+// bootstrapTLS is how a client uses TLS with the server. The files are the
+// client's: they need not be where its bootstrap file is made.
+type bootstrapTLS struct {
+	TLS           bool
+	CA, Cert, Key string
+}
+
+func (f *bootstrapTLS) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.BoolVar(&f.TLS, "tls", false, "use TLS to the server; the flags below imply it")
+	fs.StringVar(&f.CA, "ca", "", "the client's file with the authorities (PEM) that sign the server's certificate")
+	fs.StringVar(&f.Cert, "cert", "", "the client's file with the certificate (PEM) that it shows")
+	fs.StringVar(&f.Key, "key", "", "the client's file with the key of --cert (PEM)")
+}
+
+func (f *bootstrapTLS) check() error {
+	if (f.Cert == "") != (f.Key == "") {
+		return usagef("--cert and --key belong together: give both")
+	}
+	f.TLS = f.TLS || f.CA != "" || f.Cert != ""
+	return nil
+}
+
+// grpcTLSFiles is the configuration of the channel credentials "tls" (gRFC
+// A65). Without a file for the authorities they are those of the system.
+type grpcTLSFiles struct {
+	CA   string `json:"ca_certificate_file,omitempty"`
+	Cert string `json:"certificate_file,omitempty"`
+	Key  string `json:"private_key_file,omitempty"`
+}
+
+func (f *bootstrapTLS) grpc() grpcCreds {
+	switch {
+	case !f.TLS:
+		return grpcCreds{Type: "insecure"}
+	case f.CA == "" && f.Cert == "":
+		return grpcCreds{Type: "tls"}
+	}
+	return grpcCreds{Type: "tls", Config: &grpcTLSFiles{CA: f.CA, Cert: f.Cert, Key: f.Key}}
+}
+
+// checkEnvoy refuses what Envoy would take for no check at all.
+func (f *bootstrapTLS) checkEnvoy() error {
+	if f.TLS && f.CA == "" {
+		return usagef("--ca: without it, Envoy trusts every server; name the file with the authority, for example /etc/ssl/certs/ca-certificates.crt")
+	}
+	return nil
+}
+
+// envoyTLS is the transport socket of the cluster isobar.
+const envoyTLS = `{{define "tls"}}{{if .TLS}}
+      transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+{{- if not .IsIP}}
+          sni: {{json .Host}}
+{{- end}}
+          common_tls_context:
+            alpn_protocols: [h2]
+{{- if .Cert}}
+            tls_certificates:
+              - certificate_chain: {filename: {{json .Cert}}}
+                private_key: {filename: {{json .Key}}}
+{{- end}}
+            validation_context:
+              trusted_ca: {filename: {{json .CA}}}
+              match_typed_subject_alt_names:
+                - san_type: {{if .IsIP}}IP_ADDRESS{{else}}DNS{{end}}
+                  matcher: {exact: {{json .Host}}}
+{{- end}}{{end}}`

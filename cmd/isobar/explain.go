@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -262,3 +265,190 @@ func writeRemarks(b *strings.Builder, e *plan.Explanation) {
 
 // percent shows a fraction.
 func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
+
+// mostSources bounds how many sources are named beneath an explanation.
+const mostSources = 10
+
+// writeSources tells who asked about a place that sends nothing which ones do.
+func writeSources(cmd *cobra.Command, remote *admin.Remote, e *plan.Explanation) error {
+	if e.Demand.Rate > 0 || e.Demand.Measured || e.Demand.Saved > 0 || e.Demand.Service <= 0 {
+		return nil
+	}
+	sources, err := remote.Sources(cmd.Context(), e.Service)
+	if err != nil {
+		return fmt.Errorf("asking for the sources of %s: %w", e.Service, err)
+	}
+	if text := sourcesText(sources); text != "" {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "\nDemand comes from (see --from)\n%s", text)
+	}
+	return err
+}
+
+// sourcesText has a line for each source with demand, the largest first.
+func sourcesText(sources []admin.SourceView) string {
+	sources = slices.DeleteFunc(slices.Clone(sources), func(s admin.SourceView) bool { return s.Demand <= 0 })
+	slices.SortStableFunc(sources, func(a, b admin.SourceView) int { return cmp.Compare(b.Demand, a.Demand) })
+	var b strings.Builder
+	for i := range sources[:min(len(sources), mostSources)] {
+		fmt.Fprintf(&b, "  %s %.1f/s\n", sourceName(sources[i].Source), sources[i].Demand)
+	}
+	if more := len(sources) - mostSources; more > 0 {
+		fmt.Fprintf(&b, "  and %d more\n", more)
+	}
+	return b.String()
+}
+
+func sourceName(l isobar.Locality) string {
+	if l.IsZero() {
+		return "clients without a locality"
+	}
+	return printable(l.String()) // as clients call it
+}
+
+// sourceList is what `isobar explain SERVICE -o json` prints.
+type sourceList struct {
+	Service string             `json:"service"`
+	Version string             `json:"version"` // of the plan
+	Sources []admin.SourceView `json:"sources"` // the largest demand first
+}
+
+// listSources prints the client localities of a service, and where they send.
+func listSources(cmd *cobra.Command, remote *admin.Remote, service string, output outputFormat) error {
+	view, err := remote.Plan(cmd.Context(), service)
+	if err != nil {
+		return err
+	}
+	list := sourceList{Service: service, Version: view.Version, Sources: []admin.SourceView{}}
+	if len(view.Services) == 1 {
+		list.Sources = append(list.Sources, view.Services[0].Sources...)
+	}
+	byLargest(list.Sources)
+	if output == outputJSON {
+		return writeJSON(cmd.OutOrStdout(), list)
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), list.text())
+	return err
+}
+
+// text is a table of the sources, and the command that tells more.
+func (l *sourceList) text() string {
+	var b strings.Builder
+	if len(l.Sources) == 0 {
+		const none = "%s, plan %s: no load was reported, and no client asked for it; --from REGION/ZONE tells what clients there would get\n"
+		return fmt.Sprintf(none, l.Service, l.Version)
+	}
+	total := 0.0
+	for i := range l.Sources {
+		total += l.Sources[i].Demand
+	}
+	fmt.Fprintf(&b, "%s, plan %s: %s requests/s from %s\n\n", l.Service, l.Version, rate(total), count(len(l.Sources), "locality", "localities"))
+	writeColumns(&b, sourceColumns(l.Sources))
+	from := `""`
+	if at := l.Sources[0].Source; !at.IsZero() {
+		from = admin.ShellWord(printable(at.String()))
+	}
+	fmt.Fprintf(&b, "\nWhy: isobar explain %s --from %s\n", l.Service, from)
+	return b.String()
+}
+
+func byLargest(sources []admin.SourceView) {
+	slices.SortStableFunc(sources, func(a, b admin.SourceView) int { return cmp.Compare(b.Demand, a.Demand) })
+}
+
+// sourceColumns are those of the table of sources.
+func sourceColumns(sources []admin.SourceView) []column {
+	columns := []column{{head: "FROM"}, {head: "REQ/S"}, {head: "SENT TO"}}
+	for i := range sources {
+		s := &sources[i]
+		columns[0].cells = append(columns[0].cells, sourceName(s.Source))
+		columns[1].cells = append(columns[1].cells, rate(s.Demand))
+		columns[2].cells = append(columns[2].cells, sharesText(s.Shares))
+	}
+	return columns
+}
+
+// sharesText lists where requests are sent, the largest share first.
+func sharesText(shares []admin.ShareView) string {
+	shares = slices.DeleteFunc(slices.Clone(shares), func(s admin.ShareView) bool { return s.Published <= 0 })
+	slices.SortStableFunc(shares, func(a, b admin.ShareView) int { return cmp.Compare(b.Published, a.Published) })
+	parts := make([]string, len(shares))
+	for i, s := range shares {
+		parts[i] = s.Locality.String() + " " + percent(s.Published)
+	}
+	return orDash(strings.Join(parts, ", "))
+}
+
+// localityColumns are distance, price, cost and latency in milliseconds,
+// capacity and load in requests/s.
+func localityColumns(rows []plan.LocalityExplained) []column {
+	number := func(x float64) string { return fmt.Sprintf("%.1f", x) }
+	where := func(known bool, text string) string {
+		if known {
+			return text
+		}
+		return "-"
+	}
+	// Where no demand comes from there is no target, and nothing landed.
+	wanted := slices.ContainsFunc(rows, func(r plan.LocalityExplained) bool { return r.Target > 0 })
+	landed := slices.ContainsFunc(rows, func(r plan.LocalityExplained) bool { return r.ObservedShare > 0 })
+	columns := []struct {
+		head  string
+		spare int
+		cell  func(r *plan.LocalityExplained) string
+	}{
+		{"LOCALITY", 0, func(r *plan.LocalityExplained) string { return r.Locality.String() }},
+		{"TIER", 4, func(r *plan.LocalityExplained) string { return where(r.Tier >= 0, fmt.Sprintf("P%d", r.Tier)) }},
+		{"DIST", 1, func(r *plan.LocalityExplained) string { return number(r.Distance) }},
+		{"PRICE", 2, func(r *plan.LocalityExplained) string { return where(r.Capacity > 0, number(r.Price)) }}, // nothing can be bought there
+		{"COST", 0, func(r *plan.LocalityExplained) string { return where(r.Capacity > 0, number(r.Cost)) }},
+		{"HEALTHY", 5, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%d/%d", r.Healthy, r.Endpoints) }},
+		{"CAP", 1, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%.0f", r.Capacity) }},
+		{"LOAD", 0, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%.0f", r.Load+r.UnmanagedLoad) }},
+		{"USED", 1, func(r *plan.LocalityExplained) string { return percent(r.Utilization) }},
+		{"CEIL", 6, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%.0f%%", 100*r.Ceiling) }},
+		{"TARGET", 3, func(r *plan.LocalityExplained) string { return where(wanted, percent(r.Target)) }},
+		{"SHARE", 0, func(r *plan.LocalityExplained) string { return percent(r.Published) }},
+		{"OBSERVED", 2, func(r *plan.LocalityExplained) string { return where(landed, percent(r.ObservedShare)) }},
+		{"LATENCY", 7, func(r *plan.LocalityExplained) string { return where(r.Latency > 0, number(r.Latency)) }},
+	}
+	out := make([]column, len(columns))
+	for i, c := range columns {
+		out[i] = column{head: c.head, spare: c.spare, cells: make([]string, len(rows))}
+		for j := range rows {
+			out[i].cells[j] = c.cell(&rows[j])
+		}
+	}
+	return out
+}
+
+// writeClasses tells whose requests are dropped first, in that order.
+func writeClasses(line func(name, format string, args ...any), e *plan.Explanation) {
+	name := "classes"
+	for _, c := range slices.Backward(e.Classes) {
+		who := ""
+		if len(c.Clients) > 0 {
+			who = ": " + printable(strings.Join(c.Clients, ", "))
+		}
+		line(name, "%s drops %s, at most %s; %.0f requests/s, %.0f from here%s", c.Class, percent(c.Drop), percent(c.MaxShed), c.Rate, c.Here, who)
+		name = ""
+	}
+}
+
+// callLines tell which services call this one, as configured and as measured.
+func callLines(calls []plan.CallSeen) []string {
+	var out []string
+	for _, c := range calls {
+		configured, measured, use := "not configured", "can't tell how many it makes", ""
+		if c.PerRequest > 0 {
+			configured = fmt.Sprintf("%.3g per request configured", c.PerRequest)
+		}
+		if c.Measured > 0 {
+			measured = fmt.Sprintf("%.3g measured", c.Measured)
+		}
+		if c.Used {
+			use = "; demand is computed from what it serves"
+		}
+		out = append(out, fmt.Sprintf("%s: %s, %s, %.1f/s%s", c.Caller, configured, measured, c.Rate, use))
+	}
+	return out
+}

@@ -6,15 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/replay"
 	"github.com/isobar-xds/isobar/internal/sim"
 )
 
@@ -200,4 +207,191 @@ func choosePolicies(names []string) ([]sim.Policy, error) {
 		out = append(out, all[i])
 	}
 	return out, nil
+}
+
+// simScenario turns what a file says into what is run.
+func simScenario(f *config.Scenario) *sim.Scenario {
+	s := &sim.Scenario{
+		Seed:     f.Seed,
+		Topology: &isobar.Topology{Revision: 1, Services: f.Services, Network: f.Network},
+		Length:   f.Length, Warmup: f.Warmup, Tick: f.Tick, Interval: f.ReportInterval,
+		ReportDelay: sim.Delay(f.ReportDelay), PushDelay: sim.Delay(f.PushDelay),
+		HealthDelay: f.HealthDelay, Timeout: f.Timeout,
+		Undeclared: f.Undeclared, UtilizationNoise: f.UtilizationNoise, Price: sim.Price{CrossZone: f.CrossZone, CrossRegion: f.CrossRegion},
+		Marks: marks(f), Degradation: f.Degradation.Plan(),
+	}
+	for i := range f.Demand {
+		d := &f.Demand[i]
+		src := sim.Source{
+			Service: d.Service, From: d.From, Client: d.Client, Demand: shape(d.Rate, d.Shape), Noise: d.Noise,
+			Clients: d.Clients, Silent: d.Silent, Liars: d.Liars, Lie: d.Lie, LieFrom: d.LieFrom,
+		}
+		if d.GRPC {
+			src.Kind = dataplane.GRPC
+		}
+		s.Sources = append(s.Sources, src)
+	}
+	for _, c := range f.Capacity {
+		s.Capacities = append(s.Capacities, sim.Capacity{Service: c.Service, Locality: c.Locality, Factor: shape(c.Factor, c.Shape)})
+	}
+	for _, m := range f.Metrics {
+		s.Metrics = append(s.Metrics, sim.Metric(m))
+	}
+	for _, o := range f.Outages {
+		s.Outages = append(s.Outages, sim.Outage(o))
+	}
+	for _, x := range f.Losses {
+		s.Losses = append(s.Losses, sim.Loss{Input: plan.InputKind(x.What), Scope: x.Locality, From: x.From, To: x.To})
+	}
+	return s
+}
+
+// shape multiplies a quantity by factors that change.
+func shape(v float64, factors []config.ScenarioShape) sim.Shape {
+	all := []sim.Shape{sim.Constant(v)}
+	for _, f := range factors {
+		switch f.Kind {
+		case "step":
+			all = append(all, sim.Step(f.At, f.Factor))
+		case "flash":
+			all = append(all, sim.Flash(f.At, f.For, f.Factor))
+		case "square":
+			all = append(all, sim.Square(f.Period, f.At, f.Low, f.High))
+		case "wave":
+			all = append(all, sim.Wave(f.Period, f.At, f.Amplitude))
+		case "ramp":
+			all = append(all, sim.Ramp(f.From, f.To, f.Factor))
+		}
+	}
+	return sim.Times(all...)
+}
+
+// marks are the moments at which something changes at once and for good.
+func marks(f *config.Scenario) []time.Duration {
+	var out []time.Duration
+	add := func(at time.Duration) {
+		if at > 0 && at < f.Length {
+			out = append(out, at)
+		}
+	}
+	shapes := func(list []config.ScenarioShape) {
+		for _, s := range list {
+			switch s.Kind {
+			case "step":
+				add(s.At)
+			case "flash":
+				add(s.At)
+				add(s.At + s.For)
+			}
+		}
+	}
+	for i := range f.Demand {
+		shapes(f.Demand[i].Shape)
+	}
+	for i := range f.Capacity {
+		shapes(f.Capacity[i].Shape)
+	}
+	for _, o := range f.Outages {
+		if o.Period == 0 {
+			add(o.From)
+			add(o.To)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// progressBar is one line on a terminal that stays in place; elsewhere it is
+// nothing.
+type progressBar struct {
+	w     io.Writer // nil = no terminal
+	all   int       // parts
+	shown string
+}
+
+func newProgressBar(w io.Writer, all int) *progressBar {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return &progressBar{w: w, all: all}
+	}
+	return &progressBar{}
+}
+
+const (
+	progressWidth = 30
+	clearTheLine  = "\r\x1b[K"
+)
+
+// show tells how much of a part is done, 0 to 1.
+func (p *progressBar) show(part int, name string, done float64) {
+	p.line(fmt.Sprintf("%d/%d %s", part+1, p.all, name), done)
+}
+
+// line shows a text and how much is done, 0 to 1. What is beyond that is shown as
+// its end: of a trace in a pipe, or of one that grows, the size is not known.
+func (p *progressBar) line(text string, done float64) {
+	if p.w == nil {
+		return
+	}
+	if done = max(0, min(1, done)); math.IsNaN(done) {
+		done = 0
+	}
+	filled := int(done * progressWidth)
+	line := fmt.Sprintf("[%s%s] %3.0f%%  %s", strings.Repeat("#", filled), strings.Repeat("-", progressWidth-filled), 100*done, text)
+	if line != p.shown {
+		p.shown = line
+		_, _ = io.WriteString(p.w, clearTheLine+line) // nobody to tell
+	}
+}
+
+func (p *progressBar) clear() {
+	if p.w != nil && p.shown != "" {
+		_, _ = io.WriteString(p.w, clearTheLine)
+	}
+}
+
+// simulationRecorder writes what a simulated Isobar decides as a trace.
+type simulationRecorder struct {
+	*replay.Recorder
+
+	out *os.File
+}
+
+// newSimulationRecorder puts a recorder into the place of Isobar among the
+// policies; nil where no file is named.
+func newSimulationRecorder(file string, scenarios []string, policies []sim.Policy) (*simulationRecorder, error) {
+	if file == "" {
+		return nil, nil //nolint:nilnil // nothing is to be recorded
+	}
+	i := slices.IndexFunc(policies, func(p sim.Policy) bool { return p.Name == sim.NameIsobar })
+	switch {
+	case len(scenarios) != 1:
+		return nil, usagef("--record takes one scenario, not %d: name its file", len(scenarios))
+	case i < 0:
+		return nil, usagef("--record takes down %s, which --policy leaves out", sim.NameIsobar)
+	}
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // the user names it
+	if err != nil {
+		return nil, err
+	}
+	r := &simulationRecorder{Recorder: replay.NewRecorder(buildVersion(), 0), out: out}
+	policies[i] = sim.Recorded(r)
+	return r, nil
+}
+
+// Begin implements [sim.Recorder].
+func (r *simulationRecorder) Begin(b sim.Beginning) error {
+	start := replay.Start(b)
+	return r.Recorder.Begin(&start)
+}
+
+// Flush implements [sim.Recorder].
+func (r *simulationRecorder) Flush() error { return r.WriteNow(r.out) }
+
+// end finishes the file.
+func (r *simulationRecorder) end() error {
+	if r == nil {
+		return nil
+	}
+	r.End(replay.EndFinished)
+	return errors.Join(r.Flush(), r.out.Close())
 }

@@ -1,14 +1,32 @@
+// Package checker is a client of the health discovery service (HDS v3): a
+// management server designates endpoints, the checker probes them over HTTP,
+// TCP, gRPC or Redis as Envoy does, and reports what it finds. It is for fleets
+// without Envoy.
+//
+// One goroutine, in loop.go, owns the state: which endpoints are probed, when
+// each is due, and what became of its probes. The stream to the server, in
+// stream.go, hands it validated specifiers and reads statuses; probes run on a
+// bounded number of goroutines. While the server is away probing goes on.
 package checker
 
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // UserAgent is how checkers name themselves in their node.
@@ -90,4 +108,98 @@ func (c *Checker) trouble(err error, wait time.Duration) []slog.Attr {
 		}
 	}
 	return out
+}
+
+// Defaults of the limits in [Options].
+const (
+	DefaultMaxProbes    = 2048
+	DefaultMaxEndpoints = 20_000
+)
+
+// Upper bounds of the limits: more goroutines only cost memory, and a report
+// of more endpoints would not fit the 4 MiB that servers commonly take.
+const (
+	mostProbes    = 1 << 16
+	mostEndpoints = 30_000
+)
+
+// ErrOptions is wrapped by every error of [New].
+var ErrOptions = errors.New("bad checker options")
+
+// Options says who a checker is and what it may use. Conn and ID are required.
+type Options struct {
+	// Conn leads to the management server; the caller closes it. Its own
+	// back-off should be short: the checker waits between attempts itself.
+	Conn     grpc.ClientConnInterface
+	ID       string          // node.id
+	Cluster  string          // node.cluster
+	Locality isobar.Locality // node.locality: where the checker looks from
+	Version  string          // of this program, for node.user_agent_version
+
+	MaxProbes    int // probes at once; 0 = DefaultMaxProbes
+	MaxEndpoints int // endpoints probed; what a specifier has beyond it is refused; 0 = DefaultMaxEndpoints
+
+	// Dial opens the connections of probes; network is "tcp" or "unix". It must
+	// be safe for concurrent use and return when ctx ends. nil = the system's.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// NewProber makes what probes an endpoint, in place of the real protocols.
+	NewProber func(Target, *corev3.HealthCheck) (Prober, error)
+
+	// Hint tells what to do about a stream that failed; "" where it does not know.
+	Hint       func(error) string    // nil = no hints
+	Log        *slog.Logger          // nil = none
+	Registerer prometheus.Registerer // nil = metrics are not registered
+}
+
+// complete fills in defaults and refuses what cannot work.
+func (o Options) complete() (Options, error) {
+	switch {
+	case o.Conn == nil:
+		return o, fmt.Errorf("%w: Conn is required", ErrOptions)
+	case o.ID == "":
+		return o, fmt.Errorf("%w: ID is required: it identifies the reports of a checker", ErrOptions)
+	case o.MaxProbes < 0 || o.MaxProbes > mostProbes:
+		return o, fmt.Errorf("%w: MaxProbes %d: want 1 to %d", ErrOptions, o.MaxProbes, mostProbes)
+	case o.MaxEndpoints < 0 || o.MaxEndpoints > mostEndpoints:
+		return o, fmt.Errorf("%w: MaxEndpoints %d: want 1 to %d", ErrOptions, o.MaxEndpoints, mostEndpoints)
+	}
+	if o.MaxProbes == 0 {
+		o.MaxProbes = DefaultMaxProbes
+	}
+	if o.MaxEndpoints == 0 {
+		o.MaxEndpoints = DefaultMaxEndpoints
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// limitedLog bounds what a server or an endpoint can make a checker log.
+type limitedLog struct {
+	to    *slog.Logger
+	limit rpc.LogLimit
+}
+
+func newLimitedLog(to *slog.Logger) *limitedLog {
+	return &limitedLog{to: to, limit: rpc.LogLimit{Lines: 50}}
+}
+
+func (l *limitedLog) info(msg string, attrs ...slog.Attr)  { l.write(slog.LevelInfo, msg, attrs) }
+func (l *limitedLog) warn(msg string, attrs ...slog.Attr)  { l.write(slog.LevelWarn, msg, attrs) }
+func (l *limitedLog) error(msg string, attrs ...slog.Attr) { l.write(slog.LevelError, msg, attrs) }
+
+func (l *limitedLog) write(level slog.Level, msg string, attrs []slog.Attr) {
+	ctx := context.Background()
+	if !l.to.Enabled(ctx, level) {
+		return
+	}
+	skipped, ok := l.limit.Allow(time.Now())
+	if !ok {
+		return
+	}
+	if skipped > 0 {
+		attrs = append(attrs, slog.Int("skipped_lines", skipped))
+	}
+	l.to.LogAttrs(ctx, level, msg, attrs...) //nolint:sloglint // the callers' are literals
 }

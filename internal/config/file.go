@@ -1,7 +1,9 @@
 package config
 
 import (
+	"bytes"
 	"log/slog"
+	"net"
 	"path"
 	"regexp"
 	"slices"
@@ -207,4 +209,71 @@ func readDefaults(v strict.Value, d *Defaults) {
 		limitsField(&d.Limits),
 		{Name: "tls", Elsewhere: "give it to each of the services: it names their certificates"},
 	}, clusterFields(&d.Cluster, &clusterPlaces{})...))
+}
+
+const (
+	// maxAssignment is what gRPC clients accept of one message, unless they were
+	// built to accept more.
+	maxAssignment = 4 << 20
+
+	// endpointFrame is what an endpoint takes in an encoded assignment beside
+	// the text of its IP address: five nested messages, port, health, weight.
+	endpointFrame = 22
+
+	// addressFrame is what an address takes beside its text.
+	addressFrame = 11
+)
+
+// checkSize warns of a service whose assignment clients may refuse for its
+// size. Every endpoint occurs in it once.
+func checkSize(at strict.Value, s *isobar.Service) {
+	bytes, endpoints := 0, 0
+	for i := range s.Localities {
+		bytes += metadataBytes(s.Localities[i].Metadata)
+		for j := range s.Localities[i].Endpoints {
+			bytes += sizeOf(&s.Localities[i].Endpoints[j])
+			endpoints++
+		}
+	}
+	if bytes > maxAssignment {
+		at.Warnf("split the service", "%d endpoints take about %.1f MiB on the wire; gRPC clients accept 4 MiB at most, unless built otherwise",
+			endpoints, float64(bytes)/(1<<20))
+	}
+}
+
+// sizeOf is about what an endpoint takes in an encoded assignment.
+func sizeOf(e *isobar.Endpoint) int {
+	bytes := endpointFrame + hostBytes(e.Address)
+	if d := e.Details; d != nil {
+		bytes += len(d.Hostname) + metadataBytes(d.Metadata)
+		for _, more := range d.AdditionalAddresses {
+			bytes += addressFrame + hostBytes(more)
+		}
+	}
+	return bytes
+}
+
+func hostBytes(address string) int {
+	host, _, _ := net.SplitHostPort(address) // "" where it is wrong, which is told
+	return len(host)
+}
+
+// metadataBytes: nested messages take a little more than the punctuation of
+// JSON.
+func metadataBytes(m isobar.Metadata) int { return len(m) + len(m)/4 }
+
+// AsJSON gives a document as JSON: unchanged if it looks like JSON, else
+// translated from YAML with every value in the line where it stands. file is the
+// name that errors carry; the error, if any, is an [*Error].
+func AsJSON(file string, data []byte) ([]byte, error) {
+	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(data) <= MaxBytes && bytes.HasPrefix(trimmed, []byte("{")) {
+		return data, nil
+	}
+	doc := strict.Parse(file, data)
+	root, ok := doc.Root()
+	if !ok {
+		_, err := doc.Result()
+		return nil, err
+	}
+	return root.JSON(), nil
 }

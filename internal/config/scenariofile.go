@@ -251,3 +251,163 @@ func (r *scenarioReader) localities(v strict.Value, weights *placedWeights) []is
 	slices.SortStableFunc(out, func(a, b isobar.ServiceLocality) int { return a.Locality.Compare(b.Locality) })
 	return out
 }
+
+var (
+	noiseRange    = strict.Range{Max: 1, LargeHint: "it is a fraction: write 0.05 for 5%"}
+	dollarRange   = strict.Range{Max: 1e6, Unit: "dollars per million requests"}
+	factorRange   = strict.Range{Max: 1000}
+	outageRange   = strict.Range{AboveMin: true, Max: 1, LargeHint: "it is a fraction: write 0.5 for half of the endpoints"}
+	lieRange      = strict.Range{Max: 1e6}
+	endpointCount = strict.Range{Min: 1, Max: maxScenarioEndpoints, ZeroHint: "remove the locality"}
+	clientCount   = strict.Range{Min: 1, Max: maxScenarioClients, ZeroHint: "remove the source"}
+	fewClients    = strict.Range{Max: maxScenarioClients}
+)
+
+func spanField(name string, into *time.Duration, lo, hi time.Duration) strict.Field {
+	return strict.Field{Name: name, Read: func(v strict.Value) {
+		if d, ok := v.Duration(lo, hi); ok {
+			*into = d
+		}
+	}}
+}
+
+// requiredSpan is a duration without a default.
+func requiredSpan(name string, into *time.Duration, lo time.Duration) strict.Field {
+	f := spanField(name, into, lo, maxScenarioLength)
+	f.Required = true
+	return f
+}
+
+func wholeField(name string, into *int, r strict.Range) strict.Field {
+	return strict.Field{Name: name, Read: func(v strict.Value) {
+		if n, ok := v.Int(r); ok {
+			*into = int(n)
+		}
+	}}
+}
+
+// delayField reads a duration, or an object with base and jitter.
+func delayField(name string, into *ScenarioDelay) strict.Field {
+	return strict.Field{Name: name, Read: func(v strict.Value) {
+		if !v.IsObject() {
+			if d, ok := v.Duration(0, MaxInterval); ok {
+				*into = ScenarioDelay{Base: d}
+			}
+			return
+		}
+		*into = ScenarioDelay{}
+		v.Object([]strict.Field{
+			spanField("base", &into.Base, 0, MaxInterval),
+			spanField("jitter", &into.Jitter, 0, MaxInterval),
+		})
+	}}
+}
+
+// ScenarioLoss keeps messages from arriving for a while.
+type ScenarioLoss struct {
+	What     string          // reports, pushes, health or topology
+	Locality isobar.Locality // whose reports or pushes: a locality, or a region or zone with all in it; zero = all
+	From, To time.Duration
+}
+
+// lostByClient are the losses that some clients may have and others not.
+var lostByClient = []string{"reports", "pushes"}
+
+func (r *scenarioReader) losses(v strict.Value) {
+	items, _ := v.List()
+	if len(items) > maxScenarioLosses {
+		v.Errorf("keep those that matter", "%d losses are more than %d", len(items), maxScenarioLosses)
+		return
+	}
+	for _, item := range items {
+		x := ScenarioLoss{To: r.scenario.Length}
+		item.Object([]strict.Field{
+			{Name: "what", Required: true, Read: func(v strict.Value) { x.What, _ = v.Enum("reports", "pushes", "health", "topology") }},
+			{Name: "locality", Read: func(v strict.Value) {
+				l, ok := readLocality(v)
+				switch {
+				case !ok || x.What == "": // told already
+				case !slices.Contains(lostByClient, x.What):
+					v.Errorf("remove it, or lose reports or pushes", "%s is lost as a whole, not of one locality", x.What)
+				default:
+					x.Locality = l
+					r.somebody(v, l)
+				}
+			}},
+			requiredSpan("from", &x.From, 0),
+			spanField("to", &x.To, 0, maxScenarioLength),
+		})
+		if x.To < x.From {
+			item.Errorf("let it end after it begins", "it ends at %v and begins at %v", x.To, x.From)
+		}
+		r.scenario.Losses = append(r.scenario.Losses, x)
+	}
+}
+
+// maxScenarioLosses bounds how many losses each step has to look at.
+const maxScenarioLosses = 1_000
+
+// somebody warns of a place without clients: neither demand comes from there, nor
+// does a service run there that calls another.
+func (r *scenarioReader) somebody(v strict.Value, scope isobar.Locality) {
+	for i := range r.scenario.Demand {
+		if lies(r.scenario.Demand[i].From, scope) {
+			return
+		}
+	}
+	for i := range r.scenario.Services {
+		s := &r.scenario.Services[i]
+		for j := range s.Localities {
+			if len(s.Calls) > 0 && lies(s.Localities[j].Locality, scope) {
+				return
+			}
+		}
+	}
+	v.Warnf("check the name", "nobody sends from %s", scope)
+}
+
+// lies tells whether l is scope, or lies in it.
+func lies(l, scope isobar.Locality) bool {
+	return l.Region == scope.Region && (scope.Zone == "" || l.Zone == scope.Zone) && (scope.SubZone == "" || l.SubZone == scope.SubZone)
+}
+
+// ScenarioMetric is what endpoints report under a name of their own.
+type ScenarioMetric struct {
+	Service  string
+	Locality isobar.Locality // or a region or zone; zero = all
+	Name     string
+	AtRest   float64
+	Full     float64 // at utilization 1
+}
+
+// maxScenarioMetrics is how many metrics a service of a scenario may have.
+const maxScenarioMetrics = 32
+
+var levelRange = strict.Range{Max: 1e12}
+
+func (r *scenarioReader) metricsField(s *isobar.Service) strict.Field {
+	return strict.Field{Name: "metrics", Read: func(v strict.Value) {
+		items, _ := v.List()
+		if len(items) > maxScenarioMetrics {
+			v.Errorf("keep those that a limit is about", "%d metrics are more than %d", len(items), maxScenarioMetrics)
+			return
+		}
+		for _, item := range items {
+			m := ScenarioMetric{Service: s.Name}
+			item.Object([]strict.Field{
+				{Name: "name", Required: true, Read: func(v strict.Value) {
+					name, ok := v.Text()
+					if _, err := isobar.ParseLimitMetric(isobar.NamedMetrics + name); ok && err != nil {
+						v.Errorf("use printable characters but blanks, quotes and backslashes, at most 128", "%q is not the name of a metric", name)
+						return
+					}
+					m.Name = name
+				}},
+				{Name: "locality", Read: func(v strict.Value) { m.Locality, _ = readLocality(v) }},
+				floatField("at_rest", &m.AtRest, levelRange),
+				requiredFloat("full", &m.Full, levelRange),
+			})
+			r.scenario.Metrics = append(r.scenario.Metrics, m)
+		}
+	}}
+}

@@ -1,6 +1,11 @@
 package fleet
 
 import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -233,4 +238,190 @@ func addCounts(to, from []uint64) {
 	for i, c := range from {
 		to[i] += c
 	}
+}
+
+// failure is a request that failed.
+type failure struct {
+	ended time.Duration // from the beginning of the run
+	cause string
+	at    string // the address of the backend that had the request; empty when none had
+}
+
+// Cause is why requests failed, and how many.
+type Cause struct {
+	What  string `json:"what"` // a gRPC status code for instance
+	Count uint64 `json:"count"`
+}
+
+// String implements [fmt.Stringer].
+func (c Cause) String() string { return fmt.Sprintf("%d %s", c.Count, c.What) }
+
+// unknownCause stands for failures of which nobody said why.
+const unknownCause = "unknown"
+
+// causesOf counts the causes of failures, the most frequent first.
+func causesOf(failures []failure) []Cause {
+	counts := make(map[string]uint64)
+	for _, f := range failures {
+		counts[cmp.Or(f.cause, unknownCause)]++
+	}
+	var out []Cause
+	for what, n := range counts {
+		out = append(out, Cause{What: what, Count: n})
+	}
+	slices.SortFunc(out, func(a, b Cause) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.What, b.What))
+	})
+	return out
+}
+
+func joinCauses(causes []Cause) string {
+	var parts []string
+	for _, c := range causes {
+		parts = append(parts, c.String())
+	}
+	return strings.Join(parts, ", ")
+}
+
+// FailedUnderWay counts the requests that were due in a window of a run, but
+// failed after an event at an offset at or after its end. The window is rounded
+// down to whole slots.
+func (r *Recorder) FailedUnderWay(from, to, event time.Duration) uint64 {
+	return r.countFailures(from, to, func(f *failure) bool { return f.ended >= event })
+}
+
+func (r *Recorder) countFailures(from, to time.Duration, counts func(*failure) bool) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var n uint64
+	for i := max(0, int(from/r.slot)); i < min(int(to/r.slot), len(r.slots)); i++ {
+		for j := range r.slots[i].failures {
+			if counts(&r.slots[i].failures[j]) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// FailedAt counts the requests that were due in a window of a run, and that a
+// backend had when they failed, from one offset on and before another. The
+// window is rounded down to whole slots.
+func (r *Recorder) FailedAt(backend string, from, to, since, before time.Duration) uint64 {
+	return r.countFailures(from, to, func(f *failure) bool {
+		return f.at == backend && f.ended >= since && f.ended < before
+	})
+}
+
+// settleSpan is the length of the moving windows that tell whether a fleet has
+// settled: over three slots the randomness of arrivals is small.
+const settleSpan = 3
+
+// Settled returns how long after an event at one offset the fleet had converged:
+// from then until another offset in every moving window of three slots no zone
+// is loaded above the limit and no request fails. When it has not, why tells
+// what was amiss in the last of these windows, else why is empty.
+func (r *Recorder) Settled(event, end time.Duration, limit float64) (after time.Duration, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, last := int(event/r.slot), int(end/r.slot)-settleSpan
+	settled := last + 1
+	for i := last; i >= first; i-- {
+		w := r.sum(i, i+settleSpan)
+		if why = w.trouble(limit); why != "" {
+			break
+		}
+		settled = i
+	}
+	if settled > last {
+		return 0, fmt.Sprintf("in the last %v %s", settleSpan*r.slot, why)
+	}
+	return time.Duration(settled-first) * r.slot, ""
+}
+
+// trouble returns what keeps a window from being that of a converged fleet; it is
+// empty when nothing does.
+func (s *Summary) trouble(limit float64) string {
+	if s.Requests == 0 {
+		return "nothing was sent"
+	}
+	var what []string
+	if l, load := s.Fullest(); load > limit {
+		what = append(what, fmt.Sprintf("%s was loaded at %.0f%%, above %.0f%%", l, 100*load, 100*limit))
+	}
+	if s.Failed > 0 {
+		what = append(what, fmt.Sprintf("%d of %d requests failed (%s)", s.Failed, s.Requests, joinCauses(s.Causes)))
+	}
+	return strings.Join(what, " and ")
+}
+
+// Histogram counts durations in buckets that grow by a constant ratio, so that
+// a quantile is off by at most half of it (3.5%) between 10 us and 100 s. The
+// zero Histogram is empty. Not safe for concurrent use.
+type Histogram struct {
+	counts [histogramBuckets]uint32
+	n      uint64
+	sum    time.Duration
+	most   time.Duration
+}
+
+const (
+	histogramFirst   = 10 * time.Microsecond
+	histogramRatio   = 1.07
+	histogramBuckets = 240 // 10 us x 1.07^239 = 106 s
+)
+
+var logHistogramRatio = math.Log(histogramRatio)
+
+// Add counts one duration.
+func (h *Histogram) Add(d time.Duration) {
+	d = max(0, d)
+	i := 0
+	if d > histogramFirst {
+		i = min(histogramBuckets-1, int(math.Ceil(math.Log(float64(d)/float64(histogramFirst))/logHistogramRatio)))
+	}
+	h.counts[i]++
+	h.n++
+	h.sum += d
+	h.most = max(h.most, d)
+}
+
+// Merge adds all that o counted.
+func (h *Histogram) Merge(o *Histogram) {
+	for i, c := range o.counts {
+		h.counts[i] += c
+	}
+	h.n += o.n
+	h.sum += o.sum
+	h.most = max(h.most, o.most)
+}
+
+// Count is how many durations were added.
+func (h *Histogram) Count() uint64 { return h.n }
+
+// Mean is the mean, exactly; 0 when nothing was added.
+func (h *Histogram) Mean() time.Duration {
+	if h.n == 0 {
+		return 0
+	}
+	return h.sum / time.Duration(h.n) //nolint:gosec // n fits: it counts calls of Add
+}
+
+// Quantile gives the duration that a fraction q of all stays at or below, from
+// 0 to 1; 0 when nothing was added.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	if h.n == 0 {
+		return 0
+	}
+	rank := uint64(math.Ceil(min(1, max(0, q)) * float64(h.n)))
+	var seen uint64
+	for i, c := range h.counts {
+		seen += uint64(c)
+		if seen >= max(1, rank) {
+			// The middle of the bucket, by ratio; nothing exceeds the largest.
+			upper := float64(histogramFirst) * math.Pow(histogramRatio, float64(i)-0.5)
+			return min(h.most, time.Duration(upper))
+		}
+	}
+	return h.most
 }

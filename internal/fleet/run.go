@@ -273,3 +273,132 @@ func (r *Run) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Compare plays the scenario in mode observe, which is plain locality
+// failover, and then in mode full, each with a fleet of its own, and judges
+// them. frame is called after every slot (nil = not). With keep the second
+// fleet goes on running and is returned, else kept is nil.
+func Compare(ctx context.Context, s Scenario, start StartManagement, frame func(Frame), keep bool) (v Verdict, kept *Run, err error) {
+	var outcomes []Outcome
+	for _, mode := range []isobar.Mode{isobar.ModeObserve, isobar.ModeFull} {
+		last := mode == isobar.ModeFull
+		outcome, run, err := play(ctx, s, mode, start, frame, keep && last)
+		if err != nil {
+			return Verdict{}, nil, fmt.Errorf("mode %s: %w", mode, err)
+		}
+		outcomes, kept = append(outcomes, outcome), run
+	}
+	return Judge(outcomes), kept, nil
+}
+
+// play plays the scenario once. The fleet is returned when it is kept.
+func play(ctx context.Context, s Scenario, mode isobar.Mode, start StartManagement, frame func(Frame), keep bool) (o Outcome, kept *Run, err error) {
+	run, err := Start(ctx, s, mode, start)
+	if err != nil {
+		return Outcome{}, nil, err
+	}
+	defer func() {
+		if kept == nil {
+			err = errors.Join(err, run.Close())
+		}
+	}()
+	if err := run.Play(ctx, frame); err != nil {
+		return Outcome{}, nil, err
+	}
+	if keep {
+		// The load goes on, but what was due in time still counts.
+		if err := run.answered(ctx); err != nil {
+			return Outcome{}, nil, err
+		}
+		return run.Outcome(), run, nil
+	}
+	run.StopLoad()
+	return run.Outcome(), nil, nil
+}
+
+// event is something that happens to the fleet at an offset into the run.
+type event struct {
+	at   time.Duration
+	text string       // for charts
+	does func(r *Run) // nil: the load does it by itself
+}
+
+// events lists what happens in a scenario, in order.
+func (s *Scenario) events() []event {
+	out := []event{
+		{at: s.WarmUp, text: fmt.Sprintf("load step in %s", s.Step.Zone)},
+	}
+	if s.KillLeader > 0 {
+		out = append(out, event{at: s.WarmUp + s.KillLeader, text: "the leader of the replicas is killed", does: (*Run).killLeader})
+	}
+	out = append(out, event{at: s.WarmUp + s.OnStep, text: "load step ends"})
+	if s.Hang.For > 0 {
+		out = append(out,
+			event{at: s.hangAt(), text: fmt.Sprintf("a backend hangs in %s", s.Hang.Zone), does: (*Run).hangBackend},
+			event{at: s.hangAt() + s.Hang.For, text: "the backend goes on", does: (*Run).resumeBackend})
+	}
+	return append(out, event{at: s.lossAt(), text: fmt.Sprintf("%s is lost", s.Loss.Zone), does: (*Run).loseZone})
+}
+
+// marker is a management server whose charts mark moments.
+type marker interface{ Mark(text string) }
+
+// happen lets happen what is due before an offset, each at its moment.
+func (r *Run) happen(ctx context.Context, before time.Duration) error {
+	for len(r.todo) > 0 && r.todo[0].at < before {
+		if err := waitUntil(ctx, r.began.Add(r.todo[0].at)); err != nil {
+			return err
+		}
+		if m, ok := r.manager.(marker); ok {
+			m.Mark(r.todo[0].text)
+		}
+		if r.todo[0].does != nil {
+			r.todo[0].does(r)
+		}
+		r.todo = r.todo[1:]
+	}
+	return nil
+}
+
+// leaderKiller is a management server of several replicas.
+type leaderKiller interface {
+	killLeader(ctx context.Context)
+	taken() *TakeoverOutcome
+}
+
+func (r *Run) killLeader() {
+	if g, ok := r.manager.(leaderKiller); ok {
+		g.killLeader(context.Background()) // it bounds itself
+	}
+}
+
+func (r *Run) hangBackend() {
+	r.hang.begin(time.Now())
+	r.hung.Hang()
+}
+
+func (r *Run) resumeBackend() {
+	r.hung.Resume()
+	r.hang.end(time.Now())
+}
+
+// loseZone kills the zone of the loss.
+func (r *Run) loseZone() {
+	r.lostAt = time.Now()
+	var wg sync.WaitGroup
+	for _, b := range r.in(r.scenario.Loss.Zone) {
+		wg.Go(b.Kill)
+	}
+	wg.Wait()
+}
+
+// in lists the backends in a zone.
+func (r *Run) in(zone isobar.Locality) []*Backend {
+	var out []*Backend
+	for _, b := range r.backends {
+		if b.Locality() == zone {
+			out = append(out, b)
+		}
+	}
+	return out
+}

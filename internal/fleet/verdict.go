@@ -1,8 +1,11 @@
 package fleet
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -231,3 +234,191 @@ func (p *PhaseOutcome) unsettled(event string) []string {
 }
 
 func inMS(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// beliefPoll is between the looks at what the management server believes.
+const beliefPoll = 50 * time.Millisecond
+
+// beliefs keeps what the management server believes of each backend's health,
+// on the word of its checkers, and since when.
+type beliefs struct {
+	stop    context.CancelFunc
+	watched sync.WaitGroup
+
+	mu      sync.Mutex
+	history map[string][]belief // by address, in the order of time
+	err     error
+}
+
+// belief is a status that is believed from a moment on.
+type belief struct {
+	at     time.Time
+	status isobar.HealthStatus
+}
+
+// watch asks again and again, until close.
+func (b *beliefs) watch(ctx context.Context, ask func(context.Context) (map[string]isobar.HealthStatus, error)) {
+	ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
+	b.watched.Go(func() {
+		for {
+			seen, err := ask(ctx)
+			if err != nil {
+				b.fail(err)
+				return
+			}
+			b.learn(time.Now(), seen)
+			if waitUntil(ctx, time.Now().Add(beliefPoll)) != nil {
+				return
+			}
+		}
+	})
+}
+
+// fail keeps what ended the watch, unless that is its regular end.
+func (b *beliefs) fail(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+}
+
+// learn takes in what is believed now; only changes are kept.
+func (b *beliefs) learn(now time.Time, seen map[string]isobar.HealthStatus) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.history == nil {
+		b.history = make(map[string][]belief)
+	}
+	for address, status := range seen {
+		h := b.history[address]
+		if len(h) == 0 || h[len(h)-1].status != status {
+			b.history[address] = append(h, belief{at: now, status: status})
+		}
+	}
+}
+
+// down tells when, from one moment until another, a backend was first believed
+// not to be usable, and as what.
+func (b *beliefs) down(address string, from, until time.Time) (at time.Time, as isobar.HealthStatus, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, h := range b.history[address] {
+		if !h.at.Before(from) && h.at.Before(until) && !h.status.Usable() {
+			return h.at, h.status, true
+		}
+	}
+	return time.Time{}, isobar.Unknown, false
+}
+
+// close ends the watch and gives the error that ended it before.
+func (b *beliefs) close() error {
+	if b.stop != nil {
+		b.stop()
+	}
+	b.watched.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
+}
+
+// HangEvent makes one backend of a zone hang for a while: it accepts requests
+// and health checks and never answers.
+type HangEvent struct {
+	Zone  isobar.Locality
+	After time.Duration // from the end of the step
+	For   time.Duration // 0 = nothing hangs
+}
+
+// quietSpan is how long before the end of a hang no request may reach the
+// backend any more, if it counts as drained.
+const quietSpan = time.Second
+
+// HangOutcome is how a mode fared while a backend hung. All times are in
+// seconds; those of what did not happen are 0.
+type HangOutcome struct {
+	Zone    isobar.Locality `json:"zone"`
+	Seconds float64         `json:"seconds"` // how long it hung; 0 = nothing did
+	// Found says that health checkers agreed that it is down, As what.
+	Found        bool                `json:"found"`
+	FoundSeconds float64             `json:"found_seconds"` // from the beginning of the hang
+	As           isobar.HealthStatus `json:"as,omitzero"`
+	// Drained says that no request reached it any more in the last second.
+	Drained        bool    `json:"drained"`
+	DrainedSeconds float64 `json:"drained_seconds"` // from the beginning of the hang until the last request came
+	Failed         uint64  `json:"failed"`          // requests that it had and that failed
+	// Back says that it got requests again after the hang.
+	Back        bool    `json:"back"`
+	BackSeconds float64 `json:"back_seconds"` // from the end of the hang until the first request came
+}
+
+// hangWatch sees what happens at the backend that hangs.
+type hangWatch struct {
+	mu           sync.Mutex
+	began, ended time.Time
+	last         time.Time // arrival during the hang
+	first        time.Time // arrival after it
+}
+
+// arrived counts a request that reached the backend.
+func (h *hangWatch) arrived(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.began.IsZero():
+	case h.ended.IsZero():
+		h.last = now
+	case h.first.IsZero():
+		h.first = now
+	}
+}
+
+// begin and end are called right when the backend hangs and works again.
+func (h *hangWatch) begin(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.began = now
+}
+
+func (h *hangWatch) end(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = now
+}
+
+// outcome sums up what was seen at a backend and believed of it.
+func (h *hangWatch) outcome(address string, believed *beliefs) HangOutcome {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var o HangOutcome
+	if h.ended.IsZero() {
+		return o
+	}
+	o.Seconds = h.ended.Sub(h.began).Seconds()
+	if at, as, ok := believed.down(address, h.began, h.ended); ok {
+		o.Found, o.FoundSeconds, o.As = true, at.Sub(h.began).Seconds(), as
+	}
+	if h.ended.Sub(later(h.began, h.last)) >= quietSpan {
+		o.Drained, o.DrainedSeconds = true, later(h.began, h.last).Sub(h.began).Seconds()
+	}
+	// A backend that was never drained does not come back either.
+	if o.Drained && !h.first.IsZero() {
+		o.Back, o.BackSeconds = true, h.first.Sub(h.ended).Seconds()
+	}
+	return o
+}
+
+// faults lists what was not as it should be.
+func (o *HangOutcome) faults() []string {
+	var why []string
+	switch {
+	case o.Seconds == 0:
+	case !o.Found:
+		why = append(why, fmt.Sprintf("health checkers did not find the backend in %s that hung for %.0f s", o.Zone, o.Seconds))
+	case !o.Drained:
+		why = append(why, fmt.Sprintf("the backend in %s that hung was found after %.1f s but still got requests", o.Zone, o.FoundSeconds))
+	case !o.Back:
+		why = append(why, fmt.Sprintf("the backend in %s that had hung got no more requests", o.Zone))
+	}
+	return why
+}

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/assign/invariant"
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
@@ -68,7 +70,7 @@ func Next(in Input) (*Plan, error) {
 //
 //	newDraft       what is known (begin), sites, sources and the routes between them
 //	linkCalls      which drafts are planned together; demand that callers make
-//	solve          problem.go, solve.go, classes.go, variability.go; steady.go looks for more
+//	solve          solve.go, classes.go, variability.go; steady.go looks for more
 //	targetsOf      the shares that each source is to get in the end
 //	decide         the paced and rounded assignment, checked
 //	certify        how far that is from the bound
@@ -167,4 +169,44 @@ func findingsOf(all []load.Findings, service string) load.Findings {
 		return load.Findings{Service: service}
 	}
 	return all[i]
+}
+
+// Input is everything that one plan is made from. Nothing in it is changed.
+type Input struct {
+	Now      time.Time
+	Trigger  assign.Trigger
+	Topology *isobar.Topology
+	Health   health.Table
+
+	// Load is what was measured; nil keeps what the previous plan was made
+	// from, as a rebase does.
+	Load *load.Snapshot
+	// Findings compares observed shares with the previous plan, sorted by service;
+	// read only with Load.
+	Findings []load.Findings
+	// News says that Load was measured since the last tick: time has passed, and
+	// the planner can see oscillations from tick to tick. Scoring says that Load and
+	// Findings were seen while Previous was in force besides, so that what it
+	// predicted can be held against them.
+	News, Scoring bool
+	// Learned is what is known of capacities from reports of utilization, sorted
+	// by service; read only with Load.
+	Learned []LearnedService
+	// Ages tells how old inputs are, sorted by service, then kind: what is not
+	// listed is fresh, or not there. That of load reports stands in Load. Ages and
+	// Ladder are read only with Load.
+	Ages        []InputAge
+	Degradation Degradation // complete
+	// Paused says what operators froze.
+	Paused Pauses
+	// Subscribed lists who wants which service without necessarily sending to
+	// it, sorted by service, then source.
+	Subscribed []load.Subscription
+
+	Previous *Plan // nil for the first plan ever
+	// Version of the new plan; must be above Previous.Version.
+	Version uint64
+
+	// restoring says that Previous was revived: its assignments have to be made.
+	restoring bool
 }

@@ -10,10 +10,13 @@
 package sim
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -147,4 +150,201 @@ type Metric struct {
 	Name     string
 	AtRest   float64
 	Full     float64 // at utilization 1
+}
+
+// Shape is a quantity over time. It must be a function of its argument alone.
+type Shape func(at time.Duration) float64
+
+// Constant is the same at all times.
+func Constant(v float64) Shape { return func(time.Duration) float64 { return v } }
+
+// Times multiplies shapes.
+func Times(shapes ...Shape) Shape {
+	return func(at time.Duration) float64 {
+		v := 1.0
+		for _, s := range shapes {
+			v *= s(at)
+		}
+		return v
+	}
+}
+
+// Step is 1 before a moment and factor from then on.
+func Step(when time.Duration, factor float64) Shape {
+	return func(at time.Duration) float64 {
+		if at < when {
+			return 1
+		}
+		return factor
+	}
+}
+
+// Flash is factor from a moment on for a while, else 1.
+func Flash(when, length time.Duration, factor float64) Shape {
+	return func(at time.Duration) float64 {
+		if at < when || at >= when+length {
+			return 1
+		}
+		return factor
+	}
+}
+
+// Square alternates between high, for the first half of each period, and low. A
+// period begins at start.
+func Square(period, start time.Duration, low, high float64) Shape {
+	return func(at time.Duration) float64 {
+		if ((at-start)%period+period)%period < period/2 {
+			return high
+		}
+		return low
+	}
+}
+
+// Wave varies between 1-amplitude and 1+amplitude, with its first peak at a moment.
+func Wave(period, peak time.Duration, amplitude float64) Shape {
+	return func(at time.Duration) float64 {
+		return 1 + amplitude*math.Cos(2*math.Pi*float64(at-peak)/float64(period))
+	}
+}
+
+// Ramp goes in a straight line from 1 at one moment to factor at another.
+func Ramp(from, to time.Duration, factor float64) Shape {
+	return func(at time.Duration) float64 {
+		switch {
+		case at <= from:
+			return 1
+		case at >= to:
+			return factor
+		default:
+			return 1 + (factor-1)*float64(at-from)/float64(to-from)
+		}
+	}
+}
+
+// Loss takes an input of decisions away for a while: load reports of clients,
+// what checkers know of health, or what another control plane lists; or else
+// what is decided, before it reaches clients.
+type Loss struct {
+	Input plan.InputKind // or Pushes
+	// Scope are the clients that can't report, or that nothing reaches: a locality,
+	// or a region or zone with all in it; zero = all. Health and topology are lost
+	// as a whole.
+	Scope isobar.Locality
+	// From and To are since the start. Clients count on and report the whole time
+	// at once when they can. Of the assignments that did not reach them, they get
+	// the newest.
+	From, To time.Duration
+}
+
+// Pushes is what a Loss removes that is no input: assignments on their way to
+// clients, which go on with what they have.
+const Pushes plan.InputKind = "pushes"
+
+// lost gives the loss of an input that is going on; nil when there is none.
+func (sc *Scenario) lost(kind plan.InputKind, at isobar.Locality, now time.Duration) *Loss {
+	for i := range sc.Losses {
+		x := &sc.Losses[i]
+		if x.Input == kind && now >= x.From && now < x.To && (!x.someOnly() || within(at, x.Scope)) {
+			return x
+		}
+	}
+	return nil
+}
+
+// someOnly tells whether it may be of some clients only.
+func (x *Loss) someOnly() bool { return x.Input == plan.InputReports || x.Input == Pushes }
+
+// ages tells the planner how old its inputs are.
+func (sc *Scenario) ages(services []*service, now time.Duration) []plan.InputAge {
+	var out []plan.InputAge
+	for _, kind := range []plan.InputKind{plan.InputHealth, plan.InputTopology} {
+		x := sc.lost(kind, isobar.Locality{}, now)
+		if x == nil {
+			continue
+		}
+		for _, s := range services {
+			out = append(out, plan.InputAge{Service: s.spec.Name, Kind: kind, Age: load.Age{Some: now - x.From, Most: now - x.From}})
+		}
+	}
+	return out
+}
+
+// Serving is how endpoints serve single requests; see [Scenario.Requests].
+type Serving struct {
+	Service  string          // empty = all
+	Locality isobar.Locality // a locality, or a region or zone with all in it; zero = all
+	// Variation is the squared coefficient of variation of the service time; 0 = 1,
+	// an exponential distribution.
+	Variation float64
+	// Waiting is how many requests may wait in an endpoint: it refuses more. 0 = it
+	// refuses none.
+	Waiting int
+	// Wastes says that requests are worked on that their clients gave up.
+	Wastes bool
+}
+
+// Trouble is what happens to requests without a server being busy for it.
+type Trouble struct {
+	Service  string          // empty = all
+	Locality isobar.Locality // a locality, or a region or zone with all in it; zero = all
+	Share    float64         // of the endpoints of each locality, the first ones; 0 = all
+	From, To time.Duration
+	SlowMS   float64 // that each request takes longer, as for a slow dependency
+	Failing  float64 // part of the requests that fails whatever the load
+	Hangs    bool    // no request is answered: all time out
+}
+
+// hits reports whether the trouble concerns an endpoint at a moment.
+func (t *Trouble) hits(s *service, e *endpoint, index int, at time.Duration) bool {
+	x := &s.sites[e.at]
+	if at < t.From || at >= t.To || (t.Service != "" && t.Service != s.spec.Name) || !within(x.locality, t.Locality) {
+		return false
+	}
+	hit := x.end - x.first
+	if t.Share > 0 {
+		hit = int(t.Share*float64(hit) + 0.5)
+	}
+	return index-x.first < hit
+}
+
+// told is the topology as Isobar is told it.
+func (sc *Scenario) told() *isobar.Topology {
+	if !sc.Undeclared && len(sc.Declared) == 0 {
+		return sc.Topology
+	}
+	out := *sc.Topology
+	out.Services = slices.Clone(out.Services)
+	for i := range out.Services {
+		s := &out.Services[i]
+		s.Localities = slices.Clone(s.Localities)
+		for j := range s.Localities {
+			l := &s.Localities[j]
+			by := sc.declared(s.Name, l.Locality)
+			if by == 1 {
+				continue
+			}
+			// Who is wrong about the rate knows nothing of concurrency.
+			l.MaxRate, l.Concurrency = by*l.MaxRate, 0
+			l.Endpoints = slices.Clone(l.Endpoints)
+			for k := range l.Endpoints {
+				l.Endpoints[k].MaxRate, l.Endpoints[k].Concurrency = by*l.Endpoints[k].MaxRate, 0
+			}
+		}
+	}
+	return &out
+}
+
+// declared is the factor by which what Isobar is told of a capacity differs from
+// the topology; 0 = it is told nothing.
+func (sc *Scenario) declared(service string, l isobar.Locality) float64 {
+	if sc.Undeclared {
+		return 0
+	}
+	by := 1.0
+	for i := range sc.Declared {
+		if d := &sc.Declared[i]; (d.Service == "" || d.Service == service) && within(l, d.Locality) {
+			by *= max(0, d.Factor(0))
+		}
+	}
+	return by
 }
