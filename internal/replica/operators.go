@@ -15,8 +15,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
 
-// operatorPatience bounds one read or write of what operators wrote.
-const operatorPatience = 3 * time.Second
+// operatorPatience bounds one read or write of what operators wrote, which takes many requests where
+// there is much of it. An engine that does not answer one of them ends it after [engine.RequestPatience].
+const operatorPatience = time.Minute
 
 // errNoOperators says that the engine keeps nothing for operators.
 var errNoOperators = errors.New("the election engine keeps nothing for operators")

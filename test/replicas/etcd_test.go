@@ -400,6 +400,8 @@ func TestEtcd(t *testing.T) {
 				t.Fatalf("the leader reads %v", s.Present)
 			}
 		}
+		// What it left grows old while it tells nothing more, and ends with its lease.
+		until(t, first, group.Request{Op: group.OpRenew}, func(s group.Standing) bool { return len(s.Present) == 1 && s.Present[0].Age == 2*time.Second })
 		until(t, first, group.Request{Op: group.OpRenew}, func(s group.Standing) bool { return len(s.Present) == 0 })
 	})
 	t.Run("damaged and newer claims", func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
@@ -54,6 +55,8 @@ var (
 )
 
 const (
+	// RequestPatience bounds one request to an engine. A read or a write for operators may take many.
+	RequestPatience = 3 * time.Second
 	// MaxEntryBytes bounds one entry. etcd takes requests of at most 1.5 MiB.
 	MaxEntryBytes = 512 << 10
 	// MaxEntries bounds all entries together.

@@ -184,3 +184,44 @@ func TestDeafness(t *testing.T) {
 		}
 	}
 }
+
+// TestLeaderStepsDownOnceInFiveMinutes asserts that a leader which another replica goes on to outreach after
+// it stepped down, and which leads again since no other one does, leads for 5 minutes.
+func TestLeaderStepsDownOnceInFiveMinutes(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	claim := s.lead()
+	heard, deaf := group.Status{Engine: true, Reaches: 2}, group.Status{Engine: true, Reaches: 3, Deaf: true}
+	var releases []time.Duration
+	for s.now < 6*time.Minute {
+		s.hears("c", group.Message{Status: &deaf})
+		s.hears("b", group.Message{Status: &heard})
+		s.wait(500 * time.Millisecond)
+		for acts := s.acts; len(acts) > 0; acts = s.acts {
+			s.acts = nil
+			for _, a := range acts {
+				if a.Request == nil {
+					continue
+				}
+				standing := group.Standing{Holder: s.self, Claim: claim}
+				switch a.Request.Op {
+				case group.OpClaim:
+					claim = a.Request.Claim
+					standing.Claim = claim
+				case group.OpRelease:
+					releases = append(releases, s.now)
+					standing.Holder = group.Identity{}
+				case group.OpRead:
+					standing.Holder = group.Identity{}
+				case group.OpAcquire, group.OpRenew:
+				}
+				s.answer(*a.Request, standing)
+			}
+		}
+		if n := len(releases); n > 0 && s.now > releases[n-1]+10*time.Second && s.node.Role() != group.Leading {
+			t.Fatalf("at %v the replica is %s; it gave leadership up at %v", s.now, s.node.Role(), releases)
+		}
+	}
+	if len(releases) != 2 || releases[0] > 5*time.Second || releases[1]-releases[0] < 5*time.Minute || releases[1]-releases[0] > 5*time.Minute+2*time.Second {
+		t.Errorf("it gave leadership up at %v", releases)
+	}
+}

@@ -33,6 +33,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		"others' releases do nothing":    foreignRelease,
 		"operators' writes are guarded":  operatorsWrite,
 		"many writes count at once":      manyAtOnce,
+		"readers see whole writes":       wholeWrites,
 		"writes without a leader":        writesWithoutLeader,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
@@ -261,7 +262,7 @@ func manyAtOnce(t *testing.T, open Open) {
 	one := lead(t, e, a, group.Claim{}, 1)
 	want := map[string]string{}
 	var changes []engine.Change
-	for i := range 450 {
+	for i := range 550 { // more than etcd returns at once
 		key := fmt.Sprintf("services/s%d", i)
 		want[key] = strconv.Itoa(i)
 		changes = append(changes, entry(key, want[key]))
@@ -286,6 +287,61 @@ func manyAtOnce(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	has(t, e, 2, want)
+}
+
+// wholeWrites asserts that a reader sees all entries of one write, while the leader writes all of them
+// again and again, more than an engine takes or returns at once.
+func wholeWrites(t *testing.T, open Open) {
+	t.Helper()
+	const entries, writes = 550, 8
+	a := Replica("a", 1)
+	e, reader := open(t, a), open(t, Replica("b", 1))
+	one := lead(t, e, a, group.Claim{}, 1)
+	leader, keeps := e.(engine.Operators)
+	o, reads := reader.(engine.Operators)
+	if !keeps || !reads {
+		t.Fatal("the engine keeps nothing for operators")
+	}
+	written := make(chan error, 1)
+	go func() {
+		defer close(written)
+		for n := range uint64(writes) {
+			var changes []engine.Change
+			for i := range entries {
+				changes = append(changes, entry(fmt.Sprintf("services/s%d", i), strconv.FormatUint(n+1, 10)))
+			}
+			_, err := e.Do(t.Context(), group.Request{Op: group.OpRenew})
+			if err == nil {
+				err = leader.WriteOperators(t.Context(), one, n, n+1, changes)
+			}
+			if err != nil {
+				written <- err
+				return
+			}
+		}
+	}()
+	for sequence := uint64(0); sequence < writes; {
+		w, err := o.ReadOperators(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := entries * min(1, int(w.Sequence)); w.Sequence < sequence || len(w.Entries) != want { //nolint:gosec // few writes
+			t.Fatalf("write %d after %d has %d entries, want %d", w.Sequence, sequence, len(w.Entries), want)
+		}
+		sequence = w.Sequence
+		for key, data := range w.Entries {
+			if string(data) != strconv.FormatUint(sequence, 10) {
+				t.Fatalf("after write %d, %s is of write %s", sequence, key, data)
+			}
+		}
+		select {
+		case err := <-written:
+			if err != nil {
+				t.Fatal(err)
+			}
+		default:
+		}
+	}
 }
 
 // writesWithoutLeader asserts that any replica may write for operators while nobody leads,

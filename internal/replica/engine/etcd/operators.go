@@ -92,7 +92,7 @@ func (e *Engine) readShelf(ctx context.Context) (*shelf, error) {
 		if revision != 0 {
 			options = append(options, clientv3.WithRev(revision))
 		}
-		r, err := e.opts.Client.Get(ctx, from, options...)
+		r, err := e.get(ctx, from, options...)
 		if err != nil {
 			return nil, err
 		}
@@ -252,9 +252,16 @@ func (e *Engine) guard(claim group.Claim) ([]clientv3.Cmp, error) {
 	}, nil
 }
 
+// get makes one request.
+func (e *Engine) get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, engine.RequestPatience)
+	defer cancel()
+	return e.opts.Client.Get(ctx, key, options...)
+}
+
 // readHead reads which write was the last.
 func (e *Engine) readHead(ctx context.Context) (*shelf, error) {
-	r, err := e.opts.Client.Get(ctx, e.operators()+"head")
+	r, err := e.get(ctx, e.operators()+"head")
 	if err != nil {
 		return nil, err
 	}
@@ -273,6 +280,8 @@ func (e *Engine) commit(ctx context.Context, guard []clientv3.Cmp, s *shelf, nex
 	if err != nil {
 		return 0, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, engine.RequestPatience)
+	defer cancel()
 	key := e.operators() + "head"
 	r, err := e.opts.Client.Txn(ctx).If(s.unchanged(key, guard)...).
 		Then(append([]clientv3.Op{clientv3.OpPut(key, string(data))}, ops...)...).
@@ -288,6 +297,8 @@ func (e *Engine) commit(ctx context.Context, guard []clientv3.Cmp, s *shelf, nex
 
 // guarded carries out an operation while the head is the one that was read.
 func (e *Engine) guarded(ctx context.Context, guard []clientv3.Cmp, s *shelf, ops ...clientv3.Op) error {
+	ctx, cancel := context.WithTimeout(ctx, engine.RequestPatience)
+	defer cancel()
 	key := e.operators() + "head"
 	r, err := e.opts.Client.Txn(ctx).If(s.unchanged(key, guard)...).Then(ops...).Else(clientv3.OpGet(key, clientv3.WithKeysOnly())).Commit()
 	if err != nil {
@@ -318,7 +329,7 @@ func (s *shelf) refused(r *clientv3.TxnResponse) error {
 // foldLog has the entries follow a log that counts, and removes it.
 func (e *Engine) foldLog(ctx context.Context, guard []clientv3.Cmp, s *shelf) (*shelf, error) {
 	for n := range s.head.Parts {
-		r, err := e.opts.Client.Get(ctx, e.logKey(s.head.Log, n))
+		r, err := e.get(ctx, e.logKey(s.head.Log, n))
 		if err != nil {
 			return nil, err
 		}

@@ -94,6 +94,7 @@ func Open(opts Options) (*Engine, error) {
 		opts.Duration = DefaultDuration
 	}
 	cfg := rest.CopyConfig(opts.Config)
+	cfg.Timeout = engine.RequestPatience
 	cfg.QPS = -1 // the group asks once in two seconds; a limit would only delay a renewal
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
