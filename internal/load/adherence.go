@@ -204,9 +204,10 @@ func (e *Adherence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSour
 		}
 		if src.ready(l, e.interval) {
 			se.succeed(l)
-			se.experience(src, l)
+			told := l.Told()
+			se.experience(src, l.Window, &told)
 			if spans, ok := src.inForce(l.Since, later(l.Until, l.Last)); ok {
-				se.judge(src, l, spans)
+				se.judge(src, l, &told, spans)
 			} else {
 				src.until = l.Until
 			}

@@ -30,7 +30,7 @@ func (t *tally) site(l isobar.Locality) *siteTally {
 
 // add adds one round of windows, unless the shares changed so much in it that
 // they say little.
-func (t *tally) add(l *SourceLoad, spans []span, seconds, total float64) {
+func (t *tally) add(told *Told, spans []span, seconds, total float64) {
 	for _, x := range spans {
 		if x.high-x.low > steadyPoints {
 			return
@@ -38,9 +38,9 @@ func (t *tally) add(l *SourceLoad, spans []span, seconds, total float64) {
 	}
 	t.seconds += seconds
 	t.total += total
-	t.failed += l.Errors * seconds
-	for i := range l.Landed {
-		t.site(l.Landed[i].Locality).issued += l.Landed[i].Issued * seconds
+	t.failed += told.errors() * seconds
+	for i := range told.Landed {
+		t.site(told.Landed[i].Locality).issued += told.Landed[i].Issued * seconds
 	}
 	for _, x := range spans {
 		site := t.site(x.locality)

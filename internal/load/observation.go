@@ -23,10 +23,15 @@ type Observation struct {
 	// requests in progress since the observation before. 0 = nobody did, and
 	// InProgress says nothing.
 	Sampled float64
+	// Proven is the part of Rate of clients that are known; all of it where these send next to
+	// nothing. Only they tell what becomes of requests.
+	Proven float64
 	// InProgress is the number of requests of these clients, Network the part of it
 	// that is expected on the way by Little's law, and Clipped what was told beyond
 	// what the other clients of the same source make believable, all in requests.
 	InProgress, Network, Clipped float64
+
+	told float64 // the part of Rate that tells what becomes of requests, requests/s
 }
 
 // AtServer is the number of requests of the sampled clients at the server.
@@ -133,14 +138,17 @@ type observer struct {
 	now      time.Time
 	interval time.Duration
 
-	views  views     // memory
-	ratios []float64 // the same
+	heard     []heard   // of the service that is looked at; empty = all clients are witnesses
+	views     views     // memory
+	ratios    []float64 // the same
+	witnessed []float64 // the same, of witnesses
 }
 
 // observe works out what requests to a service experience. It reads the windows
 // of all flows that count.
 func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 	out = make([]Observation, 0, svc.observed)
+	o.hear(svc)
 	for _, src := range svc.sources {
 		o.views.reset()
 		o.tally(src)
@@ -154,6 +162,9 @@ func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 		}
 	}
 	svc.observed = len(out)
+	for i := range out {
+		out[i].extend()
+	}
 	if svc.inProgress <= 0 { // nobody tells of requests in progress
 		for i := range out {
 			out[i].Sampled, out[i].InProgress, out[i].Network = 0, 0, 0
@@ -165,25 +176,26 @@ func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 // judgeGauges decides which clients are left out, and finds the usual number of requests
 // in progress per request/s.
 func (o *observer) judgeGauges(svc *service) {
-	all := o.ratios[:0]
+	all, witnessed := o.ratios[:0], o.witnessed[:0]
 	for _, src := range svc.sources {
 		for _, f := range src.flows {
 			f.sample(o.now)
 			if f.gauge.rate > 0 && f.gauge.held > 0 {
 				all = append(all, f.gauge.held/f.gauge.rate)
+				if f.isWitness() {
+					witnessed = append(witnessed, f.gauge.held/f.gauge.rate)
+				}
 			}
 		}
 	}
+	o.ratios, o.witnessed = all, witnessed
+	if len(witnessed) >= jury {
+		all = witnessed
+	}
 	service := median(all)
-	o.ratios = all
 	var own []float64
 	for _, src := range svc.sources {
-		own = own[:0]
-		for _, f := range src.flows {
-			if f.gauge.rate > 0 {
-				own = append(own, f.gauge.held/f.gauge.rate)
-			}
-		}
+		own = ratios(src, own[:0])
 		usual := 0.0
 		if len(own) >= jury {
 			usual = median(own)
@@ -193,6 +205,23 @@ func (o *observer) judgeGauges(svc *service) {
 		}
 	}
 	svc.inProgress = service
+}
+
+// ratios gives the requests in progress per request/s of the clients of a source that are
+// witnesses, or of all where few are.
+func ratios(s *source, out []float64) []float64 {
+	for _, only := range [...]bool{true, false} {
+		out = out[:0]
+		for _, f := range s.flows {
+			if f.gauge.rate > 0 && (f.isWitness() || !only) {
+				out = append(out, f.gauge.held/f.gauge.rate)
+			}
+		}
+		if len(out) >= jury {
+			break
+		}
+	}
+	return out
 }
 
 // judge compares a client with the usual requests in progress per request/s of
@@ -263,8 +292,9 @@ func (o *observer) tally(src *source) {
 			v.all += s.issued * weight
 			v.clients++
 			if sampled {
-				v.rate += s.issued * weight
-				v.held += s.inProgress * weight
+				says := o.saying(f, s.locality)
+				v.rate += s.issued * says
+				v.held += s.inProgress * says
 			}
 		}
 	}
@@ -286,14 +316,28 @@ func (o *observer) addFlow(out []Observation, f *flow, weight float64) []Observa
 			part = v.bounded(s.issued*weight) / max(negligible, s.issued)
 		}
 		x.Rate += s.issued * part
+		says := o.saying(f, s.locality)
+		part *= says / weight
+		x.told += s.issued * part
 		x.Goodput += s.succeeded * part
 		x.Errors += s.errors * part
 		x.Abandoned += s.abandoned * part
-		if sampled && !v.assumed {
-			x.sample(v, s.issued*weight, s.inProgress*weight)
+		if sampled && !v.assumed && says > 0 {
+			x.sample(v, s.issued*says, s.inProgress*says)
 		}
 	}
 	return out
+}
+
+// extend lets the requests that tell what becomes of them speak for all.
+func (o *Observation) extend() {
+	o.Proven = o.Rate
+	if o.told < negligible || o.told >= o.Rate {
+		return
+	}
+	o.Proven = o.told
+	by := o.Rate / o.told
+	o.Goodput, o.Errors, o.Abandoned = o.Goodput*by, o.Errors*by, o.Abandoned*by
 }
 
 // observationOf finds or makes the observation of a window's locality. It looks

@@ -3,6 +3,7 @@ package load
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -20,13 +21,14 @@ type siteSum struct {
 }
 
 // metricSum weighs each request that carried the metric by how far its stream
-// counts.
+// counts, or is a witness.
 type metricSum struct {
-	name            string
-	requests, total float64
+	name             string
+	requests, total  float64
+	witnessed, shown float64 // the same of witnesses
 }
 
-func (s *siteSums) add(w *window, weight float64) {
+func (s *siteSums) add(w *window, weight, witness float64) {
 	for i := range w.sites {
 		ws := &w.sites[i]
 		where := ws.where()
@@ -43,7 +45,7 @@ func (s *siteSums) add(w *window, weight float64) {
 		x.Succeeded += ws.succeeded * weight
 		x.InProgress += ws.inProgress * weight
 		for _, m := range ws.told().metrics {
-			x.metric(m, weight)
+			x.metric(m, weight, witness)
 		}
 		for _, e := range ws.told().endpoints {
 			x.Endpoints = addEndpoint(x.Endpoints, EndpointLoad{Address: e.Address, Issued: e.Issued * weight, Errors: e.Errors * weight})
@@ -51,7 +53,7 @@ func (s *siteSums) add(w *window, weight float64) {
 	}
 }
 
-func (s *siteSum) metric(m MetricSum, weight float64) {
+func (s *siteSum) metric(m MetricSum, weight, witness float64) {
 	i, found := slices.BinarySearchFunc(s.metrics, m.Name, func(x metricSum, n string) int { return strings.Compare(x.name, n) })
 	if !found && len(s.metrics) >= maxNames {
 		return
@@ -59,8 +61,11 @@ func (s *siteSum) metric(m MetricSum, weight float64) {
 	if !found {
 		s.metrics = slices.Insert(s.metrics, i, metricSum{name: m.Name})
 	}
-	s.metrics[i].requests += float64(m.Requests) * weight
-	s.metrics[i].total += m.Total * weight
+	x, n := &s.metrics[i], float64(m.Requests)
+	x.requests += n * weight
+	x.total += m.Total * weight
+	x.witnessed += n * witness
+	x.shown += m.Total * witness
 }
 
 func (s *siteSums) list() []SiteLoad {
@@ -72,13 +77,21 @@ func (s *siteSums) list() []SiteLoad {
 		x := &s.sites[i]
 		for _, m := range x.metrics {
 			if m.requests > 0 {
-				x.Metrics = append(x.Metrics, Metric{Name: m.name, Mean: m.total / m.requests})
+				x.Metrics = append(x.Metrics, Metric{Name: m.name, Mean: m.mean()})
 			}
 		}
 		x.Utilization = utilization(x.Metrics)
 		out[i] = x.SiteLoad
 	}
 	return out
+}
+
+// mean is what the requests of witnesses carried, where those are enough, else that of all.
+func (m *metricSum) mean() float64 {
+	if tellEnough(m.witnessed, m.requests, time.Second) { // both are requests
+		return m.shown / m.witnessed
+	}
+	return m.total / m.requests
 }
 
 // utilization is the application's own figure where there is one, else the

@@ -74,7 +74,8 @@ type SourceLoad struct {
 	Landed             []LandedLoad  // sorted by locality; of streams with a fresh report only
 	Clients            []ClientLoad  // sorted by name: node.cluster
 
-	fresh float64 // requests/s of streams with a fresh report
+	fresh     float64      // requests/s of streams with a fresh report
+	witnessed []LandedLoad // Landed of witnesses; nil = all clients are
 }
 
 // LandedLoad is what a source's reporting nodes land in one locality.
