@@ -370,8 +370,8 @@ func (f *flow) sample(now time.Time) bool {
 	for i := range f.window.sites {
 		held += f.window.sites[i].inProgress
 	}
-	keep := 1 - 1/memoryGauges
-	g.held, g.rate = g.held*keep+held, g.rate*keep+f.window.issued
+	g.short.add(held, f.window.issued, memoryGauges)
+	g.long.add(held, f.window.issued, longMemory)
 	return true
 }
 

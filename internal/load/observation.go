@@ -65,11 +65,12 @@ type LeftOut struct {
 // Rules of observations. The expected number of requests in progress of a client
 // is its rate times the requests in progress per request/s of the other clients.
 const (
-	memoryGauges = 16.0 // windows over which a client is compared with the others
-	leastGauges  = 8.0  // requests that have to be expected of a client before it is judged by none
-	jury         = 3    // clients of a source from which on they are compared with their median
-	disagrees    = 3.0  // factor from the median beyond which a client is left out
-	mostLeftOut  = 64   // clients of a service that are named
+	memoryGauges = 16.0  // windows over which a client is compared with the others
+	longMemory   = 120.0 // the same, for clients with so few requests in progress that those tell nothing
+	leastGauges  = 8.0   // requests that have to be expected of a client before it is judged by none
+	jury         = 3     // clients of a source from which on they are compared with their median
+	disagrees    = 3.0   // factor from the median beyond which a client is left out
+	mostLeftOut  = 64    // clients of a service that are named
 )
 
 // clip is the largest number of requests in progress that is believed where
@@ -79,13 +80,33 @@ func clip(expected float64) float64 { return 2*expected + 3*math.Sqrt(expected) 
 // gauge compares the requests in progress that a flow reports with its rate,
 // over the last windows.
 type gauge struct {
-	held    float64 // requests in progress, a sum over windows that forgets
-	rate    float64 // requests/s, the same
+	short   gaugeSums // over memoryGauges
+	long    gaugeSums // over longMemory
 	sampled time.Time
 	at      time.Time // of the snapshot that counted the newest window
 	left    LeftOutReason
 	fits    float64 // part of its rate that its requests in progress explain; 0 = not known
 	bound   bool    // its rate counts in part, because of that
+}
+
+// gaugeSums are sums over windows that forget.
+type gaugeSums struct {
+	held float64 // requests in progress
+	rate float64 // requests/s
+}
+
+// add adds a window to the sums, which forget over so many windows.
+func (s *gaugeSums) add(held, rate, memory float64) {
+	keep := 1 - 1/memory
+	s.held, s.rate = s.held*keep+held, s.rate*keep+rate
+}
+
+// perRate is the requests in progress per request/s; ok is false without requests.
+func (s *gaugeSums) perRate() (ratio float64, ok bool) {
+	if s.rate <= 0 {
+		return 0, false
+	}
+	return s.held / s.rate, true
 }
 
 // siteView is what the clients of one source tell of one locality.
@@ -180,10 +201,10 @@ func (o *observer) judgeGauges(svc *service) {
 	for _, src := range svc.sources {
 		for _, f := range src.flows {
 			f.sample(o.now)
-			if f.gauge.rate > 0 && f.gauge.held > 0 {
-				all = append(all, f.gauge.held/f.gauge.rate)
+			if ratio, _ := f.gauge.short.perRate(); ratio > 0 {
+				all = append(all, ratio)
 				if f.isWitness() {
-					witnessed = append(witnessed, f.gauge.held/f.gauge.rate)
+					witnessed = append(witnessed, ratio)
 				}
 			}
 		}
@@ -195,52 +216,68 @@ func (o *observer) judgeGauges(svc *service) {
 	service := median(all)
 	var own []float64
 	for _, src := range svc.sources {
-		own = ratios(src, own[:0])
-		usual := 0.0
-		if len(own) >= jury {
-			usual = median(own)
-		}
+		var short, long float64
+		short, own = src.usualGauge(own, func(g *gauge) *gaugeSums { return &g.short })
+		long, own = src.usualGauge(own, func(g *gauge) *gaugeSums { return &g.long })
 		for _, f := range src.flows {
-			f.gauge.judge(usual, service)
+			f.gauge.judge(short, long, service)
 		}
 	}
 	svc.inProgress = service
 }
 
-// ratios gives the requests in progress per request/s of the clients of a source that are
-// witnesses, or of all where few are.
-func ratios(s *source, out []float64) []float64 {
+// usualGauge is the median of the requests in progress per request/s of a source's clients
+// that are witnesses, or of all where few are; 0 where those are too few to be compared. It
+// uses the memory of own.
+func (s *source) usualGauge(own []float64, of func(*gauge) *gaugeSums) (usual float64, memory []float64) {
 	for _, only := range [...]bool{true, false} {
-		out = out[:0]
+		own = own[:0]
 		for _, f := range s.flows {
-			if f.gauge.rate > 0 && (f.isWitness() || !only) {
-				out = append(out, f.gauge.held/f.gauge.rate)
+			if ratio, ok := of(&f.gauge).perRate(); ok && (f.isWitness() || !only) {
+				own = append(own, ratio)
 			}
 		}
-		if len(out) >= jury {
-			break
+		if len(own) >= jury {
+			return median(own), own
 		}
 	}
-	return out
+	return 0, own
 }
 
 // judge compares a client with the usual requests in progress per request/s of
-// its source, or, where that has too few clients, of the service.
-func (g *gauge) judge(usual, service float64) {
-	g.left, g.fits = "", 0
+// its source, or, where that has too few clients, of the service. Its last windows
+// decide if so many requests are expected in them that a wrong rate would show.
+// Otherwise its longer history does.
+func (g *gauge) judge(short, long, service float64) {
+	g.left, g.fits = g.short.judge(short, service)
+	if g.left == "" && !tells(max(short*g.short.rate, g.short.held)) {
+		g.left, g.fits = g.long.judge(long, service)
+	}
+}
+
+// tells reports whether so many requests in progress are expected that a rate which is
+// wrong by the factor that disagrees shows beyond chance.
+func tells(expected float64) bool {
+	return expected*(1-1/disagrees) > sigmas*math.Sqrt(expected)+leastGauges
+}
+
+// judge gives the reason why a client is left out, if it is, and the part of its rate that
+// its requests in progress explain (0 = not known).
+func (s *gaugeSums) judge(usual, service float64) (left LeftOutReason, fits float64) {
 	reference := usual
 	if reference <= 0 {
 		reference = service
 	}
-	expected := reference * g.rate
+	expected := reference * s.rate
 	switch {
-	case g.held <= 0 && expected >= leastGauges:
-		g.left = LeftOutMute
+	case s.held <= 0 && expected >= leastGauges:
+		return LeftOutMute, 0
 	case usual <= 0 || expected < 1:
 		// Two clients can't tell which of them is wrong.
-	case max(g.held, expected) > disagrees*min(g.held, expected) && math.Abs(g.held-expected) > sigmas*math.Sqrt(expected)+leastGauges:
-		g.left, g.fits = LeftOutDisagree, g.held/expected
+	case max(s.held, expected) > disagrees*min(s.held, expected) && math.Abs(s.held-expected) > sigmas*math.Sqrt(expected)+leastGauges:
+		return LeftOutDisagree, s.held / expected
 	}
+	return "", 0
 }
 
 // boundByGauges bounds what counts of clients whose requests in progress explain only a

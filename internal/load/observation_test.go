@@ -242,12 +242,51 @@ func TestRequestsInProgressVouchForLoad(t *testing.T) {
 	}
 }
 
+// One of 12 clients of which hardly any requests are in progress claims ten times their
+// load: the last windows say nothing, and within 80 it counts for twice what others do. A
+// gateway that sends as much counts in full.
+func TestFewRequestsInProgressVouchInTime(t *testing.T) {
+	for name, x := range map[string]struct {
+		every       int // windows from one request in progress to the next
+		most, least float64
+	}{
+		"a liar":    {10, 1320, 1100},
+		"a gateway": {1, 2100, 2099},
+	} {
+		tab := table()
+		for k := 1; k <= 84; k++ {
+			var clients []teller
+			for i := range 12 {
+				c := newTeller(i+1, zoneA)
+				rate, every := uint64(100), 10
+				if i == 4 {
+					rate, every = 1000, x.every
+				}
+				inProgress := uint64(0)
+				if (k+i)%every == 0 {
+					inProgress = 1
+				}
+				c.near = steadily(rate, inProgress)
+				clients = append(clients, c)
+			}
+			s := play(tab, clients, k, 1)
+			demand := 0.0
+			for i := range s.Sources {
+				demand += s.Sources[i].Demand
+			}
+			if k >= 80 && (demand > x.most || demand < x.least) {
+				t.Errorf("%s: demand of %.0f in window %d, want %.0f to %.0f", name, demand, k, x.least, x.most)
+			}
+		}
+	}
+}
+
 // The dumb twin keeps everything that was ever told and works it out again.
 func TestObservationsMatchTheDumbTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sources := []isobar.Locality{zoneA, zoneB, {Region: zoneA.Region, Zone: "c"}}
 		n := rapid.IntRange(1, 12).Draw(t, "clients")
-		windows := rapid.IntRange(1, 12).Draw(t, "windows")
+		windows := rapid.OneOf(rapid.IntRange(1, 12), rapid.IntRange(60, 90)).Draw(t, "windows")
 		tab := table()
 		history := make([][2][]told, n)
 		var s *load.ServiceLoad
@@ -292,54 +331,11 @@ func TestObservationsMatchTheDumbTwin(t *testing.T) {
 // twinOf works out zoneB and zoneA from each client's windows, the oldest first.
 func twinOf(history [][2][]told, sources []isobar.Locality) (out [2]load.Observation) {
 	n := len(history)
-	held, rate := make([]float64, n), make([]float64, n)
-	for i, sites := range history {
-		for k := range sites[0] {
-			keep := math.Pow(15.0/16, float64(len(sites[0])-1-k))
-			for site := range sites {
-				held[i] += keep * float64(sites[site][k].inProgress)
-				rate[i] += keep * float64(sites[site][k].issued) / interval.Seconds()
-			}
-		}
-	}
-	middle := func(keep func(i int) bool) float64 {
-		var all []float64
-		for i := range n {
-			if rate[i] > 0 && keep(i) {
-				all = append(all, held[i]/rate[i])
-			}
-		}
-		if len(all) == 0 {
-			return 0
-		}
-		slices.Sort(all)
-		return all[(len(all)-1)/2]
-	}
-	of := func(source int) (count int) {
-		for i := range n {
-			if i%len(sources) == source && rate[i] > 0 {
-				count++
-			}
-		}
-		return count
-	}
-	everyone := middle(func(i int) bool { return held[i] > 0 })
-	left, weight := make([]string, n), make([]float64, n)
+	left, weight, everyone := twinsLeftOut(history, len(sources), 16)
+	longLeft, longWeight, _ := twinsLeftOut(history, len(sources), 120)
 	for i := range n {
-		own := 0.0
-		if of(i%len(sources)) >= 3 {
-			own = middle(func(j int) bool { return j%len(sources) == i%len(sources) })
-		}
-		expected := own * rate[i]
-		if own <= 0 {
-			expected = everyone * rate[i]
-		}
-		switch {
-		case held[i] == 0 && expected >= 8:
-			left[i] = "mute"
-		case own > 0 && expected >= 1 && (held[i] > 3*expected || expected > 3*held[i]) && math.Abs(held[i]-expected) > 4*math.Sqrt(expected)+8:
-			left[i] = "disagrees"
-			weight[i] = 2 * held[i] / expected
+		if e := max(left[i].expected, left[i].held); left[i].reason == "" && e*2/3 <= 4*math.Sqrt(e)+8 {
+			left[i], weight[i] = longLeft[i], longWeight[i]
 		}
 	}
 	for i := range n { // at least what two of those count for that agree
@@ -349,12 +345,12 @@ func twinOf(history [][2][]told, sources []isobar.Locality) (out [2]load.Observa
 		}
 		sum, agree := 0.0, 0.0
 		for j := range n {
-			if j%len(sources) == i%len(sources) && left[j] != "disagrees" && newest(j) > 0 {
+			if j%len(sources) == i%len(sources) && left[j].reason != "disagrees" && newest(j) > 0 {
 				sum, agree = sum+newest(j), agree+1
 			}
 		}
 		switch {
-		case left[i] != "disagrees" || newest(i) == 0:
+		case left[i].reason != "disagrees" || newest(i) == 0:
 			weight[i] = 1
 		default:
 			weight[i] = min(1, max(weight[i], 2*sum/max(1, agree)/newest(i)))
@@ -376,17 +372,17 @@ func twinOf(history [][2][]told, sources []isobar.Locality) (out [2]load.Observa
 				}
 				clients++
 				allRate += weight[j] * float64(x.issued) / interval.Seconds()
-				if left[j] == "" {
+				if left[j].reason == "" {
 					othersRate += float64(x.issued) / interval.Seconds()
 					othersHeld += float64(x.inProgress)
 				}
 			}
-			if left[i] == "disagrees" && clients > 0 {
+			if left[i].reason == "disagrees" && clients > 0 {
 				o.Rate += min(weight[i]*r, 2*allRate/clients)
 			} else {
 				o.Rate += weight[i] * r
 			}
-			if left[i] != "" || everyone <= 0 {
+			if left[i].reason != "" || everyone <= 0 {
 				continue
 			}
 			counted := float64(newest.inProgress)
@@ -403,4 +399,68 @@ func twinOf(history [][2][]told, sources []isobar.Locality) (out [2]load.Observa
 		}
 	}
 	return out
+}
+
+// twinVerdict is what the twin makes of one client's requests in progress.
+type twinVerdict struct {
+	expected, held float64
+	reason         string
+}
+
+// twinsLeftOut compares each client with the others over its windows, which count less the
+// older they are.
+func twinsLeftOut(history [][2][]told, sources int, memory float64) (left []twinVerdict, weight []float64, everyone float64) {
+	n := len(history)
+	held, rate := make([]float64, n), make([]float64, n)
+	for i, sites := range history {
+		for k := range sites[0] {
+			keep := math.Pow(1-1/memory, float64(len(sites[0])-1-k))
+			for site := range sites {
+				held[i] += keep * float64(sites[site][k].inProgress)
+				rate[i] += keep * float64(sites[site][k].issued) / interval.Seconds()
+			}
+		}
+	}
+	middle := func(keep func(i int) bool) float64 {
+		var all []float64
+		for i := range n {
+			if rate[i] > 0 && keep(i) {
+				all = append(all, held[i]/rate[i])
+			}
+		}
+		if len(all) == 0 {
+			return 0
+		}
+		slices.Sort(all)
+		return all[(len(all)-1)/2]
+	}
+	of := func(source int) (count int) {
+		for i := range n {
+			if i%sources == source && rate[i] > 0 {
+				count++
+			}
+		}
+		return count
+	}
+	everyone = middle(func(i int) bool { return held[i] > 0 })
+	left, weight = make([]twinVerdict, n), make([]float64, n)
+	for i := range n {
+		own := 0.0
+		if of(i%sources) >= 3 {
+			own = middle(func(j int) bool { return j%sources == i%sources })
+		}
+		expected := own * rate[i]
+		if own <= 0 {
+			expected = everyone * rate[i]
+		}
+		left[i] = twinVerdict{expected: expected, held: held[i]}
+		switch {
+		case held[i] == 0 && expected >= 8:
+			left[i].reason = "mute"
+		case own > 0 && expected >= 1 && (held[i] > 3*expected || expected > 3*held[i]) && math.Abs(held[i]-expected) > 4*math.Sqrt(expected)+8:
+			left[i].reason = "disagrees"
+			weight[i] = 2 * held[i] / expected
+		}
+	}
+	return left, weight, everyone
 }
