@@ -1,6 +1,10 @@
 package solver
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"slices"
+)
 
 // Objective is the cost of flows x [s][l] in requests/s * ms:
 //
@@ -87,4 +91,195 @@ func (s *Service) cost(source, locality int) float64 {
 // open tells whether a source may send to a locality.
 func (s *Service) open(source, locality int) bool {
 	return s.Localities[locality].Capacity > 0 && (s.Allowed == nil || s.Allowed[source][locality])
+}
+
+// Resolve is service i with the demand that its callers cause filled in, as the
+// solutions of all services have it: Bound apart, everything that is known
+// about single services holds for it.
+func (p Problem) Resolve(i int, solved []ServiceSolution) Service {
+	s := p.Services[i]
+	s.Demand = append([]float64(nil), s.Demand...)
+	for j := range p.Services {
+		for _, c := range p.Services[j].Calls {
+			if c.Service == i {
+				for _, y := range solved[j].Load {
+					s.Demand = append(s.Demand, c.PerRequest*y)
+				}
+			}
+		}
+	}
+	return s
+}
+
+// CheckAll is [Check] for every service of a problem, with what their callers
+// demand.
+func CheckAll(p Problem, sol Solution) error {
+	if len(sol.Services) != len(p.Services) {
+		return fmt.Errorf("the solution has %d services for %d", len(sol.Services), len(p.Services))
+	}
+	for i := range p.Services {
+		if err := Check(p.Resolve(i, sol.Services), sol.Services[i]); err != nil {
+			return fmt.Errorf("services[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// TotalBound is a number that no flows of the problem can cost less than,
+// whatever the prices of the solutions are. It generalises [Bound] to calls: a
+// request in a locality costs its price there and what its calls cost from there
+// on, and what a call costs is its cheapest way, found leaves first:
+//
+//	sum over demand from outside of d_s min_l (w_sl + price_sl + p_l + sum over calls of per_request v_callee,l)
+//	  -  sum over all localities of max over feasible y of (p_l y - y t_l - Q_l(y + b_l))
+//	v_l = min_m (w_lm + price_lm + p_m + ...)
+//
+// Of the solutions it reads Prices, Scale, Shed and CallsServed: ceilings are
+// raised, and demand and calls given up, as they say. The error wraps
+// ErrInvalid.
+func TotalBound(p Problem, services []ServiceSolution) (float64, error) {
+	g, err := p.checked()
+	if err != nil {
+		return 0, err
+	}
+	prices := make([][]float64, len(services))
+	for i := range services {
+		prices[i] = services[i].Prices
+	}
+	return p.boundOf(g, g.order, prices, services), nil
+}
+
+// boundOf is the bound of some services, callers first, at these prices.
+func (p Problem) boundOf(g *callGraph, group []int, prices [][]float64, solved []ServiceSolution) float64 {
+	worth := make([][]float64, len(p.Services)) // what a request of a source costs at least
+	total := 0.0
+	for _, i := range slices.Backward(group) {
+		s := &p.Services[i]
+		below := p.below(g, i, worth, solved)
+		worth[i] = cheapest(s, prices[i], below)
+		for j, d := range s.Demand {
+			if d -= solved[i].Shed[j]; d > 0 && !math.IsInf(worth[i][j], 1) {
+				total += d * worth[i][j]
+			}
+		}
+		for l, loc := range s.Localities {
+			if loc.Capacity > 0 {
+				c := newCurve(loc)
+				total -= c.gain(prices[i][l], c.headroom(solved[i].Scale[l]))
+			}
+		}
+	}
+	return total
+}
+
+// cheapest is, for every source, the least of way, price and what follows below.
+func cheapest(s *Service, prices, below []float64) []float64 {
+	worth := make([]float64, len(s.Latency))
+	for r := range worth {
+		worth[r] = math.Inf(1)
+		for l := range s.Localities {
+			if s.open(r, l) {
+				worth[r] = math.Min(worth[r], s.cost(r, l)+prices[l]+below[l])
+			}
+		}
+	}
+	return worth
+}
+
+// below is what the calls of a request to service i cost, per locality where it
+// is served, once what its callees' sources pay is known.
+func (p Problem) below(g *callGraph, i int, worth [][]float64, solved []ServiceSolution) []float64 {
+	s := &p.Services[i]
+	below := make([]float64, len(s.Localities))
+	for k, c := range s.Calls {
+		rate := c.PerRequest
+		if i < len(solved) && k < len(solved[i].CallsServed) {
+			rate *= solved[i].CallsServed[k]
+		}
+		if rate == 0 {
+			continue
+		}
+		for _, e := range g.in[c.Service] {
+			if e.from != i {
+				continue
+			}
+			for l := range below {
+				if v := worth[c.Service][e.first+l]; !math.IsInf(v, 1) {
+					below[l] += rate * v
+				}
+			}
+		}
+	}
+	return below
+}
+
+// certifyGroup chooses the prices of a group's services and returns the bound
+// that they prove: with the slopes at the final loads wherever the ceiling does
+// not bind, or with the method's prices if those prove more.
+func (p Problem) certifyGroup(g *callGraph, group []int, members []*member, with []float64, out []ServiceSolution) float64 {
+	prices, costs := make([][]float64, len(p.Services)), make([][]float64, len(p.Services))
+	best := math.Inf(-1)
+	for _, slopes := range []bool{true, false} {
+		worth := make([][]float64, len(p.Services))
+		for _, m := range slices.Backward(members) {
+			below := p.below(g, m.index, worth, out)
+			prices[m.index], costs[m.index] = m.prices(with, below, &out[m.index], slopes), below
+			worth[m.index] = cheapest(m.service, prices[m.index], below)
+		}
+		if bound := p.boundOf(g, group, prices, out); bound > best || math.IsInf(best, -1) {
+			best = bound
+			for _, m := range members {
+				out[m.index].Prices = prices[m.index]
+				if len(m.service.Calls) > 0 {
+					out[m.index].CallCosts = costs[m.index]
+				}
+			}
+		}
+	}
+	return best
+}
+
+// prices are a member's own, out of prices that include what follows below, or
+// the slopes of its curves where there is room left. Where nothing can land,
+// they keep everybody out.
+func (m *member) prices(with, below []float64, sol *ServiceSolution, slopes bool) []float64 {
+	own := make([]float64, len(m.of))
+	for l, c := range m.of {
+		curve := &m.agg.curves[l]
+		switch {
+		case c < 0:
+			own[l] = curve.slope(0)
+		case slopes && sol.Load[l] < (1-1e-5)*m.headrooms[l]:
+			own[l] = curve.slope(sol.Load[l])
+		default:
+			own[l] = with[c] - below[l]
+		}
+	}
+	worth := m.paid(own, below)
+	for l := range m.of {
+		if m.headrooms[l] > 0 {
+			continue
+		}
+		for r, v := range worth {
+			if !math.IsInf(v, 1) && (m.service.Allowed == nil || m.service.Allowed[r][l]) {
+				own[l] = math.Max(own[l], v-m.service.cost(r, l)-below[l])
+			}
+		}
+	}
+	return own
+}
+
+// paid is what a request of each source costs over the localities where
+// something can land.
+func (m *member) paid(own, below []float64) []float64 {
+	worth := make([]float64, len(m.service.Latency))
+	for r := range worth {
+		worth[r] = math.Inf(1)
+		for l, c := range m.of {
+			if c >= 0 && m.service.open(r, l) {
+				worth[r] = math.Min(worth[r], m.service.cost(r, l)+own[l]+below[l])
+			}
+		}
+	}
+	return worth
 }

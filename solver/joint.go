@@ -137,3 +137,209 @@ func (j *joint) progress() (tau float64, done bool) {
 	done = gap+miss <= jointGap*size+1e-12*rate && bad <= 1e-9*rate
 	return gap / j.pairs, done
 }
+
+// start spreads demand in proportion to room, callers first, and then chooses
+// prices, callers last, that make every reduced cost positive.
+func (j *joint) start() {
+	n := j.net
+	for r := range n.rows {
+		j.spread(r, &n.hops[n.rows[r].hop], n.arc(r))
+	}
+	j.startBranches()
+	for i := len(n.hops) - 1; i >= 0; i-- {
+		j.startPrices(&n.hops[i])
+	}
+	tau := 0.0
+	for a, x := range j.x {
+		tau += x * j.z[a]
+	}
+	tau /= j.pairs
+	for c := range n.columns {
+		j.startCeilings(c, tau)
+	}
+}
+
+// startCeilings prices the ceilings of a column's branches and what keeps their
+// loads from being negative, and puts a little load on its branch above the knee
+// where it has none.
+func (j *joint) startCeilings(c int, tau float64) {
+	n := j.net
+	col := &n.columns[c]
+	j.mu[col.first] = tau / j.slack[col.first]
+	j.nu[col.first] = tau / j.y[col.first]
+	raise := j.mu[col.first]
+	j.p[c] += raise
+	for b := col.first + 1; b < col.last; b++ {
+		over := n.branches[b].curve.service + n.downstream(c, j.v) - j.p[c]
+		j.nu[b] = math.Max(over, tau/n.branches[b].headroom)
+		if j.y[b] == 0 {
+			j.y[b] = math.Min(tau/j.nu[b], 0.5*n.branches[b].headroom)
+			j.slack[b] -= j.y[b]
+		}
+		j.mu[b] = tau / j.slack[b]
+	}
+	h := &n.hops[col.hop]
+	for r := h.firstRow; r < h.endRow; r++ {
+		if a := n.arc(r) + c - h.firstCol; n.open[a] {
+			j.z[a] += raise
+		}
+	}
+}
+
+func (j *joint) spread(r int, h *hop, base int) {
+	n := j.net
+	room := 0.0
+	for k := range h.columns {
+		if n.open[base+k] {
+			room += n.columns[h.firstCol+k].headroom
+		}
+	}
+	demand := n.demandOf(r, j.load)
+	for k := range h.columns {
+		if n.open[base+k] {
+			j.x[base+k] = demand * n.columns[h.firstCol+k].headroom / room
+			j.load[h.firstCol+k] += j.x[base+k]
+		}
+	}
+}
+
+// startBranches fills the branch below the knee first.
+func (j *joint) startBranches() {
+	n := j.net
+	for c := range n.columns {
+		rest := j.load[c]
+		for b := n.columns[c].first; b < n.columns[c].last; b++ {
+			room := n.branches[b].headroom
+			j.y[b] = rest
+			if b+1 < n.columns[c].last {
+				j.y[b] = math.Min(rest, 0.95*room)
+			}
+			rest -= j.y[b]
+			j.slack[b] = math.Max(room-j.y[b], 0.1*room)
+		}
+	}
+}
+
+// startPrices prices the columns of a hop by their slopes and its rows by their
+// cheapest way less what a request could gain on average by taking it.
+func (j *joint) startPrices(h *hop) {
+	n := j.net
+	for c := h.firstCol; c < h.endCol; c++ {
+		col := &n.columns[c]
+		for b := col.first; b < col.last; b++ {
+			if slope, _ := n.branches[b].curve.slopes(math.Min(j.y[b], n.branches[b].headroom)); j.y[b] > 0 {
+				j.p[c] = slope
+			}
+		}
+		j.p[c] += n.downstream(c, j.v)
+	}
+	gain, total := 0.0, 0.0
+	for r := h.firstRow; r < h.endRow; r++ {
+		base := n.arc(r)
+		j.v[r] = math.Inf(1)
+		paid, demand := 0.0, 0.0
+		for k := range h.columns {
+			if a := base + k; n.open[a] {
+				way := n.cost[a] + j.p[h.firstCol+k]
+				j.v[r] = math.Min(j.v[r], way)
+				paid += j.x[a] * way
+				demand += j.x[a]
+			}
+		}
+		gain += paid - j.v[r]*demand
+		total += demand
+	}
+	margin := math.Max(gain/total, 1e-3)
+	for r := h.firstRow; r < h.endRow; r++ {
+		j.v[r] -= margin
+		base := n.arc(r)
+		for k := range h.columns {
+			if a := base + k; n.open[a] {
+				j.z[a] = n.cost[a] + j.p[h.firstCol+k] - j.v[r]
+			}
+		}
+	}
+}
+
+// longestStep is the largest step that keeps everything from being negative.
+func (j *joint) longestStep() float64 {
+	inverse := 0.0
+	shrink := func(values, changes []float64) {
+		for i, v := range values {
+			if -changes[i] > inverse*v {
+				inverse = -changes[i] / v
+			}
+		}
+	}
+	shrink(j.x, j.dx)
+	shrink(j.z, j.dz)
+	shrink(j.y, j.dy)
+	shrink(j.slack, j.dslack)
+	shrink(j.mu, j.dmu)
+	shrink(j.nu, j.dnu)
+	return 1 / inverse
+}
+
+// tauAfter is the mean complementarity after a step of that length.
+func (j *joint) tauAfter(step float64) float64 {
+	gap := 0.0
+	for a, x := range j.x {
+		gap += (x + step*j.dx[a]) * (j.z[a] + step*j.dz[a])
+	}
+	for b, q := range j.slack {
+		gap += (q + step*j.dslack[b]) * (j.mu[b] + step*j.dmu[b])
+		gap += (j.y[b] + step*j.dy[b]) * (j.nu[b] + step*j.dnu[b])
+	}
+	return gap / j.pairs
+}
+
+// advance goes along the direction, shorter where the curves bend too much for
+// it. It returns false when there is no way on.
+func (j *joint) advance(step float64) bool {
+	step = min(1, nearBoundary*step)
+	if math.IsNaN(step) {
+		return false
+	}
+	before, gap := j.nodeMiss(0), j.tauAfter(0)*j.pairs
+	for range 20 {
+		if j.nodeMiss(step) <= before+0.5*gap {
+			break
+		}
+		step /= 2
+	}
+	if step < 1e-9 {
+		return false
+	}
+	move := func(values, changes []float64) {
+		for i := range values {
+			values[i] += step * changes[i]
+		}
+	}
+	move(j.x, j.dx)
+	move(j.z, j.dz)
+	move(j.v, j.dv)
+	move(j.p, j.dp)
+	move(j.y, j.dy)
+	move(j.slack, j.dslack)
+	move(j.mu, j.dmu)
+	move(j.nu, j.dnu)
+	j.residuals()
+	return true
+}
+
+// nodeMiss is how far prices are from the slopes of the curves after a step of
+// that length, weighted by load.
+func (j *joint) nodeMiss(step float64) float64 {
+	n := j.net
+	miss := 0.0
+	for c := range n.columns {
+		col := &n.columns[c]
+		other := n.downstream(c, j.v) + step*n.downstream(c, j.dv) - j.p[c] - step*j.dp[c]
+		for b := col.first; b < col.last; b++ {
+			y := j.y[b] + step*j.dy[b]
+			slope := n.branches[b].curve.slope(y)
+			miss += y * math.Abs(slope+other+j.mu[b]+step*j.dmu[b]-j.nu[b]-step*j.dnu[b])
+		}
+	}
+	return miss
+}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/credentials"
 )
 
 // Messages bounds the memory of messages that gRPC holds: messages that are not
@@ -137,4 +139,94 @@ func (c *messageConn) end() (from net.Addr, bytes int64) {
 	bytes = c.leave()
 	_ = c.Conn.Close() // reads and writes fail then, which ends the connection for gRPC, too
 	return c.RemoteAddr(), bytes
+}
+
+// Body is what is kept of a request over HTTP: its body as far as it was read, and what
+// its handler keeps of that while it waits.
+type Body struct {
+	all    *Messages
+	from   net.Addr
+	cancel func()
+
+	mu   sync.Mutex
+	kept int64
+	gone bool
+}
+
+// Body counts what is kept of a request over HTTP of a client. It is to be closed with
+// the request. Where messages take too much, cancel may be called, which has to end the
+// request.
+func (m *Messages) Body(from net.Addr, cancel func()) *Body {
+	b := &Body{all: m, from: from, cancel: cancel}
+	m.enter(b)
+	return b
+}
+
+// Waits says that the request keeps so many bytes while it waits.
+func (b *Body) Waits(bytes int) { b.Keeps(bytes) }
+
+// Keeps says how many bytes are kept of the request from now on.
+func (b *Body) Keeps(bytes int) {
+	b.mu.Lock()
+	if !b.gone {
+		b.all.used.Add(int64(bytes) - b.kept)
+		b.kept = int64(bytes)
+	}
+	b.mu.Unlock()
+	b.all.relieve()
+}
+
+// Close says that nothing is kept any more.
+func (b *Body) Close() { b.leave() }
+
+func (b *Body) leave() (bytes int64) {
+	b.all.leave(b)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	bytes = b.kept
+	b.all.used.Add(-bytes)
+	b.kept, b.gone = 0, true
+	return bytes
+}
+
+// of implements holder.
+func (b *Body) of() (address string, bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Address(b.from), b.kept
+}
+
+// end implements holder.
+func (b *Body) end() (from net.Addr, bytes int64) {
+	if bytes = b.leave(); bytes > 0 { // else it has ended by itself
+		b.cancel()
+	}
+	return b.from, bytes
+}
+
+// Over counts the messages of all connections that come by these credentials. It
+// stands above TLS, where frames can be read.
+func (m *Messages) Over(c credentials.TransportCredentials) credentials.TransportCredentials {
+	return counted{c, m}
+}
+
+type counted struct {
+	credentials.TransportCredentials
+
+	messages *Messages
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (c counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	followed, f := c.messages.followed(conn)
+	return followed, followedInfo{info, f}, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c counted) Clone() credentials.TransportCredentials {
+	return counted{c.TransportCredentials.Clone(), c.messages}
 }

@@ -8,9 +8,16 @@ package filewatch
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -134,5 +141,110 @@ func Follow(ctx context.Context, n Notices, o Options, check func() (again time.
 			renew()
 			look()
 		}
+	}
+}
+
+// ErrTooLarge says that a file is longer than its reader accepts.
+var ErrTooLarge = errors.New("file too large")
+
+// patience is how long what is no regular file, such as a pipe, may take.
+const patience = 10 * time.Second
+
+// Read reads a file of at most so many bytes. A longer one is refused with
+// [ErrTooLarge]. It comes back whatever stands at the path: a pipe is read until
+// it ends, for 10 seconds at most, and one that nobody writes to is empty.
+func Read(path string, most int64) ([]byte, error) { return ReadWithin(path, most, patience) }
+
+// ReadWithin is [Read] with a limit of its own for what is no regular file.
+func ReadWithin(path string, most int64, wait time.Duration) (data []byte, err error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the operator's own file
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		// What knows no deadlines, such as a directory, does not block.
+		if err := file.SetReadDeadline(time.Now().Add(wait)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+			return nil, err
+		}
+	}
+	if data, err = io.ReadAll(io.LimitReader(file, most+1)); err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > most {
+		return nil, fmt.Errorf("%s: %w: at most %d bytes are read", path, ErrTooLarge, most)
+	}
+	return data, nil
+}
+
+// Settling tells when a file that is written in parts is whole: once its content has not
+// changed for some time. Notices do not tell that, as there are none on some file
+// systems and the writer may pause. The zero value is ready.
+type Settling struct {
+	seen   [sha256.Size]byte // content at the last look
+	since  time.Time         // when that was seen first
+	moving time.Time         // when the first content was seen that did not stay; zero = it is at rest
+}
+
+// Rest takes note of the sum of the content that a look at now found. It returns for how
+// long that must stay the same before it counts, 0 = it counts, and since when the content
+// has been changing.
+func (s *Settling) Rest(sum [sha256.Size]byte, now time.Time, settle time.Duration) (wait, changing time.Duration) {
+	if s.since.IsZero() || sum != s.seen {
+		s.seen, s.since = sum, now
+	}
+	if s.moving.IsZero() {
+		s.moving = now
+	}
+	wait = max(0, settle-now.Sub(s.since))
+	changing = now.Sub(s.moving)
+	if wait == 0 {
+		s.moving = time.Time{}
+	}
+	return wait, changing
+}
+
+// Done records that the present content of the file is in force: the next change starts again.
+func (s *Settling) Done() { *s = Settling{} }
+
+// Trigger asks all who follow files with it to read them now. The zero value is
+// ready; it is safe for concurrent use.
+type Trigger struct {
+	mu      sync.Mutex
+	hearers map[chan struct{}]struct{}
+}
+
+// Fire asks. It does not wait; calls in quick succession count as one.
+func (b *Trigger) Fire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for h := range b.hearers {
+		select {
+		case h <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// hear returns the calls from now on; a nil Trigger never fires.
+func (b *Trigger) hear() (rings <-chan struct{}, leave func()) {
+	if b == nil {
+		return nil, func() {}
+	}
+	h := make(chan struct{}, 1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hearers == nil {
+		b.hearers = map[chan struct{}]struct{}{}
+	}
+	b.hearers[h] = struct{}{}
+	return h, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.hearers, h)
 	}
 }

@@ -1,10 +1,14 @@
 package identity
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -167,4 +171,163 @@ func endsFirst(pair *tls.Certificate) (*x509.Certificate, error) {
 		}
 	}
 	return first, nil
+}
+
+var (
+	errDamagedPEM = errors.New("PEM that is cut off or damaged")
+	errNoPEM      = errors.New("no PEM certificate in it")
+)
+
+const certificateBlock = "CERTIFICATE"
+
+// checkPEM refuses files of which the usual readers would silently take a part
+// only: a block that is cut off, as in a file that is still being written, is no
+// block for them, nor is one with a damaged line.
+func checkPEM(data []byte) error {
+	begun := 0
+	for line := range bytes.Lines(data) {
+		if bytes.HasPrefix(line, []byte("-----BEGIN ")) {
+			begun++
+		}
+	}
+	read := 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		read++
+	}
+	if read < begun {
+		return fmt.Errorf("%w: %d of %d blocks can be read", errDamagedPEM, read, begun)
+	}
+	return nil
+}
+
+// parseAuthorities reads the certificates of authorities, all of them or none.
+func parseAuthorities(data []byte) (*x509.CertPool, error) {
+	if err := checkPEM(data); err != nil {
+		return nil, err
+	}
+	pool, n := x509.NewCertPool(), 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != certificateBlock {
+			continue
+		}
+		n++
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d: %w", n, err)
+		}
+		pool.AddCert(cert)
+	}
+	if n == 0 {
+		return nil, errNoPEM
+	}
+	return pool, nil
+}
+
+// tlsHints are what failures of TLS connections say, and what to do about each.
+// Texts are compared because an error that went through gRPC is nothing else.
+var tlsHints = []struct{ says, hint string }{
+	{"certificate signed by unknown authority", "none of the certificates in --ca signs the server's: give --ca the file of its authority"},
+	{"is not yet valid: current time", ""}, // expired or not valid yet: told apart below
+	{"cannot validate certificate for", "address the server by a name or an IP address in its certificate"},
+	{"certificate is valid for", "address the server by a name or an IP address in its certificate"},
+	{"certificate is not valid for any names", "the server's certificate needs the name or the IP address by which it is addressed"},
+	{"tls: certificate required", "the server wants a certificate: give --cert and --key"},
+	{"tls: expired certificate", "the server refuses the certificate of --cert, which has expired or is not valid yet: renew it"},
+	{"tls: unknown certificate authority", "the server refuses the certificate of --cert: the server's client_ca does not sign it"},
+	{"tls: bad certificate", "the server refuses the certificate of --cert: its log says why"},
+	{"first record does not look like a TLS handshake", "the server speaks no TLS at this address: leave --ca out"},
+	{"gave HTTP response to HTTPS client", "the server speaks no TLS at this address: write http://"},
+}
+
+// TLSHint tells what to do about a connection that failed for its TLS; "" where
+// TLS is not what failed. The flags are those of all commands that connect.
+func TLSHint(err error) string {
+	text := err.Error()
+	for _, h := range tlsHints {
+		switch {
+		case !strings.Contains(text, h.says):
+		case h.hint != "":
+			return h.hint
+		case strings.Contains(text, " is before "):
+			return "the server's certificate is not valid yet: look at the clocks of both machines"
+		default:
+			return "the server's certificate has expired: renew it there (xds.tls or admin.tls), or look at the clock of this machine"
+		}
+	}
+	return ""
+}
+
+// DialFiles are the PEM files of a client.
+type DialFiles struct {
+	CA   string // who signs the server's certificate; "" = whom the system trusts
+	Cert string // shown to the server; "" = none
+	Key  string
+}
+
+// Config reads the files; an error names the one that is bad. A client that
+// wants to follow them asks again for each connection.
+func (f DialFiles) Config() (*tls.Config, error) {
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		pem, err := filewatch.Read(f.CA, maxFile)
+		if err != nil {
+			return nil, err
+		}
+		if out.RootCAs, err = parseAuthorities(pem); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.CA, err)
+		}
+	}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, errors.New("a certificate and its key belong together: give both")
+	}
+	if f.Cert == "" {
+		return out, nil
+	}
+	cert, err := filewatch.Read(f.Cert, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := filewatch.Read(f.Key, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPEM(cert); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Cert, err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s with %s: %w", f.Cert, f.Key, err)
+	}
+	out.Certificates = []tls.Certificate{pair}
+	return out, nil
+}
+
+// Validity reads from when until when the certificate is good that is shown at
+// the next connection; ok is false where none is.
+func (f DialFiles) Validity() (from, until time.Time, ok bool, err error) {
+	if f.Cert == "" {
+		return from, until, false, nil
+	}
+	config, err := f.Config()
+	if err != nil {
+		return from, until, true, err
+	}
+	first, err := endsFirst(&config.Certificates[0])
+	if err != nil {
+		return from, until, true, fmt.Errorf("%s: %w", f.Cert, err)
+	}
+	return first.NotBefore, first.NotAfter, true, nil
+}
+
+// ReadToken reads a token file.
+func ReadToken(path string) (string, error) {
+	content, err := filewatch.Read(path, maxFile)
+	if err != nil {
+		return "", err
+	}
+	token, err := parseToken(content)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return token, nil
 }

@@ -1,11 +1,19 @@
 package rpc
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -161,4 +169,71 @@ func userAgent(n *corev3.Node) string {
 		return fmt.Sprintf("%s %d.%d.%d", n.GetUserAgentName(), v.GetMajorNumber(), v.GetMinorNumber(), v.GetPatch())
 	}
 	return n.GetUserAgentName()
+}
+
+// nodeBuildVersion is the field of a node in which old clients say what they
+// are. v3 does not know it.
+const nodeBuildVersion = 5
+
+// buildVersion gives what an old client says of itself, empty if nothing.
+func buildVersion(n *corev3.Node) string {
+	for rest := []byte(n.ProtoReflect().GetUnknown()); len(rest) > 0; {
+		number, kind, size := protowire.ConsumeField(rest)
+		if size < 0 {
+			return ""
+		}
+		if number == nodeBuildVersion && kind == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(rest)
+			v, _ := protowire.ConsumeString(rest[tag:])
+			return strings.ToValidUTF8(v[:min(len(v), maxNodeName)], "")
+		}
+		rest = rest[size:]
+	}
+	return ""
+}
+
+// agentOfNode tells the kind of a client from its user agent, or its build
+// version where it has none.
+func agentOfNode(n *corev3.Node) load.Agent {
+	if n.GetUserAgentName() == "" {
+		return agentOfBuild(buildVersion(n))
+	}
+	return agentOf(n.GetUserAgentName())
+}
+
+// agentOfBuild tells the kind of a client from its build version: gRPC begins
+// with its name, Envoy has the revision, the version, and two words on how it
+// was built.
+func agentOfBuild(version string) load.Agent {
+	revision, rest, _ := strings.Cut(version, "/")
+	if len(revision) >= 7 && strings.Trim(revision, "0123456789abcdef") == "" && strings.Contains(rest, "/") {
+		return load.AgentEnvoy
+	}
+	return agentOf(version)
+}
+
+// PeerAddress is the address of whoever made a call; "" if it is not known.
+func PeerAddress(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// Panics recovers panics that peers could cause. The zero value is ready; it is safe
+// for concurrent use.
+type Panics struct{ logs LogLimit }
+
+// Recovered makes a panic the end of one peer's stream or request and not of
+// the process: deferred, it logs the panic with what the attributes say and
+// sets err to a status for the peer. A peer that found a defect may go on for
+// ever, so that only so many are logged.
+func (d *Panics) Recovered(err *error, log *slog.Logger, attributes ...any) {
+	if r := recover(); r != nil {
+		if skipped, ok := d.logs.Allow(time.Now()); ok {
+			log.Error("a stream failed with an internal error; other streams continue",
+				append(attributes, "panic", fmt.Sprint(r), "stack", string(debug.Stack()), "skipped_lines", skipped)...)
+		}
+		*err = status.Error(codes.Internal, "isobar: internal error; it is in the server's log")
+	}
 }

@@ -4,10 +4,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -86,3 +88,133 @@ func stale(key string, have, want uint64) error {
 }
 
 func notFound(key string) error { return fmt.Errorf("state %s: %w", key, isobar.ErrNotFound) }
+
+// Memory is a [Store] that forgets everything with the process.
+type Memory struct {
+	mu      sync.Mutex
+	values  map[string]Value
+	watches watchers
+}
+
+var _ Store = (*Memory)(nil)
+
+// NewMemory makes an empty store.
+func NewMemory() *Memory { return &Memory{values: map[string]Value{}} }
+
+// Get implements [Store].
+func (m *Memory) Get(ctx context.Context, key string) (Value, error) {
+	if err := ready(ctx, key); err != nil {
+		return Value{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.values[key]
+	if !ok {
+		return Value{}, notFound(key)
+	}
+	return Value{Data: bytes.Clone(v.Data), Revision: v.Revision}, nil
+}
+
+// CompareAndSwap implements [Store].
+func (m *Memory) CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
+	return m.CompareAndSwapNotify(ctx, key, revision, data, func() {})
+}
+
+// CompareAndSwapNotify implements [Store].
+func (m *Memory) CompareAndSwapNotify(ctx context.Context, key string, revision uint64, data []byte, written func()) (uint64, error) {
+	if err := ready(ctx, key); err != nil {
+		return 0, err
+	}
+	if err := checkSize(key, data); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if have := m.values[key].Revision; have != revision {
+		return 0, stale(key, have, revision)
+	}
+	v := Value{Data: bytes.Clone(data), Revision: revision + 1}
+	m.values[key] = v
+	m.watches.notify(key, v)
+	written()
+	return v.Revision, nil
+}
+
+// Watch implements [Store].
+func (m *Memory) Watch(ctx context.Context, key string) <-chan Value { return m.watches.open(ctx, key) }
+
+// Close ends all watches.
+func (m *Memory) Close() error {
+	m.watches.closeAll()
+	return nil
+}
+
+func ready(ctx context.Context, key string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("state %s: %w", key, err)
+	}
+	return checkKey(key)
+}
+
+// watchers are the open watches of a store, by key.
+type watchers struct {
+	mu     sync.Mutex
+	byKey  map[string]map[chan Value]func() bool // to what releases the watch's context
+	closed bool
+}
+
+// open adds a watch of key that ends with ctx.
+func (w *watchers) open(ctx context.Context, key string) <-chan Value {
+	ch := make(chan Value, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		close(ch)
+		return ch
+	}
+	if w.byKey == nil {
+		w.byKey = map[string]map[chan Value]func() bool{}
+	}
+	if w.byKey[key] == nil {
+		w.byKey[key] = map[chan Value]func() bool{}
+	}
+	w.byKey[key][ch] = context.AfterFunc(ctx, func() { w.drop(key, ch) })
+	return ch
+}
+
+func (w *watchers) drop(key string, ch chan Value) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, open := w.byKey[key][ch]; open {
+		delete(w.byKey[key], ch)
+		close(ch)
+	}
+}
+
+// notify passes v to all watches of key. It replaces a value that was not received
+// yet, so it never blocks.
+func (w *watchers) notify(key string, v Value) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ch := range w.byKey[key] {
+		select {
+		case <-ch:
+		default:
+		}
+		ch <- Value{Data: bytes.Clone(v.Data), Revision: v.Revision} // room was just made, and only tell sends
+	}
+}
+
+// closeAll ends all watches and those to come.
+func (w *watchers) closeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for _, watches := range w.byKey {
+		for ch, release := range watches {
+			release()
+			close(ch)
+		}
+	}
+	w.byKey = nil
+}

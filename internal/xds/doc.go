@@ -3,7 +3,7 @@
 // changed, and remembers what each client accepted or rejected.
 //
 //	server.go          the streams that are open, their limits, what ends them
-//	stream.go, send.go one stream: receives requests, sends responses
+//	stream.go          one stream: receives requests, sends responses
 //	request.go, subscribe.go, follow.go, compose.go
 //	                   its session: what the protocol's messages mean
 //	watch.go           what a session subscribes to of one type

@@ -1,11 +1,25 @@
+// Package dns takes endpoints from DNS: it resolves the names that are
+// configured for the localities of services, again whenever an answer has run
+// out, and hands the services over to the registry.
+//
+// What was resolved last stays in force while no server answers, over restarts
+// too; a name that loses its records keeps its endpoints for a while.
 package dns
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/discovery/keep"
@@ -161,4 +175,239 @@ func (p *Provider) warn(msg string, attrs ...any) {
 		attrs = append(attrs, "skipped_lines", skipped)
 	}
 	p.opts.Log.Warn(msg, attrs...) //nolint:sloglint // the callers' are literals
+}
+
+// Family says which addresses of a host are endpoints.
+type Family uint8
+
+// The families.
+const (
+	Auto Family = iota // IPv4; IPv6 of hosts that have no IPv4 address
+	IPv4
+	IPv6
+)
+
+// Lookup is a name to resolve. It is comparable: two that are equal get the same
+// answer.
+type Lookup struct {
+	Name   string // without the dot at its end
+	SRV    bool   // Name has SRV records, which say where the hosts are; else it is a host
+	Port   uint16 // of a host
+	Family Family
+}
+
+// Config says what to resolve where. It is not changed after it was handed over.
+type Config struct {
+	Servers   []string      // IP:port; empty = those of the system's resolv.conf
+	MinTTL    time.Duration // an answer counts at least for so long
+	Timeout   time.Duration // of one question to one server
+	EmptyHold time.Duration // for how long a name that loses its records keeps its endpoints; 0 = not at all
+	Services  []Service     // their names are unique
+}
+
+// Service is what to resolve for one service, and what is configured beside it.
+type Service struct {
+	Settings isobar.Service // its localities have no endpoints
+	// Lookups has those of each locality of Settings, in the same order.
+	Lookups [][]Lookup
+}
+
+// Registry is where the services go.
+type Registry interface {
+	// PutListed replaces some services, or adds them.
+	PutListed(services []isobar.Service) error
+	// Get gives the object in force under a name, or isobar.ErrNotFound.
+	Get(name string) (isobar.Object, error)
+}
+
+// Options of [Open]. Registry and Store are required.
+type Options struct {
+	Registry   Registry
+	Store      keep.Store
+	ResolvConf string                // the system's file; empty = /etc/resolv.conf
+	Log        *slog.Logger          // nil = none
+	Registerer prometheus.Registerer // nil = no metrics
+	// Dial opens the connection to a server; nil = the system's. Over what is no
+	// packet connection, messages have their length before them, as over TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+func (o Options) complete() (Options, error) {
+	if o.Registry == nil || o.Store == nil {
+		return o, errors.New("dns: Registry and Store must be given")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.ResolvConf = cmp.Or(o.ResolvConf, "/etc/resolv.conf")
+	if o.Dial == nil {
+		o.Dial = new(net.Dialer).DialContext
+	}
+	return o, nil
+}
+
+const (
+	storeKey = "dns-source"
+	// savedFormat is the version of saved; a newer one is refused.
+	savedFormat = 1
+)
+
+// saved is what is known of the names.
+type saved struct {
+	Format int         `json:"format"`
+	Names  []savedName `json:"names"` // sorted
+}
+
+type savedName struct {
+	Name      string            `json:"name"`
+	SRV       bool              `json:"srv,omitempty"`
+	Port      uint16            `json:"port,omitempty"`
+	Family    Family            `json:"family,omitempty"`
+	At        time.Time         `json:"at,omitzero"`
+	Endpoints []isobar.Endpoint `json:"endpoints"`
+}
+
+// load fills the table with what was saved; it is configured later.
+func (p *Provider) load(ctx context.Context) error {
+	data, err := p.saver.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("loading the saved services of discovery.dns: %w", err)
+	}
+	if data == nil {
+		return nil
+	}
+	var s saved
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("the saved services of discovery.dns can't be read: %w", err)
+	}
+	if s.Format > savedFormat {
+		return fmt.Errorf("the saved services of discovery.dns were written by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
+	}
+	for _, from := range s.Names {
+		if len(from.Endpoints) == 0 {
+			continue
+		}
+		p.table.names = append(p.table.names, &name{
+			Lookup: Lookup{Name: from.Name, SRV: from.SRV, Port: from.Port, Family: from.Family},
+			known:  true, endpoints: from.Endpoints, at: from.At,
+		})
+	}
+	slices.SortStableFunc(p.table.names, func(a, b *name) int { return compareLookups(a.Lookup, b.Lookup) })
+	return nil
+}
+
+// encode gives what is to be saved.
+func (p *Provider) encode() (data []byte, empty bool, err error) {
+	s := saved{Format: savedFormat, Names: []savedName{}}
+	p.mu.Lock()
+	for _, n := range p.table.names {
+		if len(n.endpoints) > 0 { // they are never written again, so they are shared
+			s.Names = append(s.Names, savedName{Name: n.Name, SRV: n.SRV, Port: n.Port, Family: n.Family, At: n.at, Endpoints: n.endpoints})
+		}
+	}
+	p.mu.Unlock()
+	data, err = json.Marshal(s)
+	return data, len(s.Names) == 0, err
+}
+
+// State of a name.
+type State string
+
+// The states.
+const (
+	Waiting State = "waiting" // no endpoints are known, and no server has answered
+	Current State = "current" // as the last answer has it
+	Kept    State = "kept"    // as it was known before: no server has answered since
+	Held    State = "held"    // there are no records any more; the endpoints stay for now
+	Empty   State = "empty"   // there are no records
+)
+
+var states = [...]State{Waiting, Current, Kept, Held, Empty}
+
+func (n *name) state() State {
+	switch {
+	case !n.emptySince.IsZero():
+		return Held
+	case len(n.endpoints) == 0 && n.answered:
+		return Empty
+	case len(n.endpoints) == 0:
+		return Waiting
+	case !n.answered:
+		return Kept
+	default:
+		return Current
+	}
+}
+
+// Status is the state of everything, for operators.
+type Status struct {
+	Servers  []string        `json:"servers"`
+	System   bool            `json:"system"`            // the servers are those of the system's file
+	Failure  string          `json:"failure,omitempty"` // why the servers are not known
+	Services []ServiceStatus `json:"services"`          // sorted by name
+}
+
+// ServiceStatus is the state of one service.
+type ServiceStatus struct {
+	Name        string         `json:"name"`
+	Endpoints   int            `json:"endpoints"`
+	Unconfirmed time.Time      `json:"doubtful_since,omitzero"` // since when some of them are not as DNS says
+	Refused     string         `json:"refused,omitempty"`       // why what DNS lists is not in force
+	LeftOut     int            `json:"left_out,omitempty"`      // endpoints that the service has already, or too many
+	Reason      string         `json:"left_out_reason,omitempty"`
+	Lookups     []LookupStatus `json:"lookups"` // in the order of the configuration
+}
+
+// LookupStatus is the state of one name.
+type LookupStatus struct {
+	Locality   isobar.Locality `json:"locality"`
+	Name       string          `json:"name"`
+	SRV        bool            `json:"srv,omitempty"`
+	State      State           `json:"state"`
+	Resolved   time.Time       `json:"resolved,omitzero"` // when the endpoints were resolved
+	Due        time.Time       `json:"due,omitzero"`      // when it is asked for again
+	Endpoints  int             `json:"endpoints"`
+	EmptySince time.Time       `json:"empty_since,omitzero"`      // of state held
+	Failure    string          `json:"failure,omitempty"`         // why the last attempt gave no answer, or one that lacks a host
+	LeftOut    int             `json:"left_out,omitempty"`        // records that can't be used
+	Reason     string          `json:"left_out_reason,omitempty"` // of the first of them
+}
+
+// Status tells how things stand; false when no names are resolved.
+func (p *Provider) Status() (Status, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cfg == nil {
+		return Status{}, false
+	}
+	s := Status{Servers: p.cfg.Servers, Services: make([]ServiceStatus, 0, len(p.table.services))}
+	if len(s.Servers) == 0 {
+		s.System = true
+		servers, err := p.system.list()
+		s.Servers = append([]string{}, servers...)
+		if err != nil {
+			s.Failure = err.Error()
+		}
+	}
+	for _, svc := range p.table.services {
+		s.Services = append(s.Services, svc.status())
+	}
+	return s, true
+}
+
+func (s *service) status() ServiceStatus {
+	out := ServiceStatus{
+		Name: s.Settings.Name, Unconfirmed: s.unconfirmed, Refused: s.refused, LeftOut: s.leftOut, Reason: s.reason, Lookups: []LookupStatus{},
+	}
+	for i, names := range s.names {
+		for _, n := range names {
+			out.Endpoints += len(n.endpoints)
+			out.Lookups = append(out.Lookups, LookupStatus{
+				Locality: s.Settings.Localities[i].Locality, Name: n.Name, SRV: n.SRV, State: n.state(), Resolved: n.at, Due: n.due,
+				Endpoints: len(n.endpoints), EmptySince: n.emptySince, Failure: n.failure, LeftOut: n.last.leftOut, Reason: n.last.reason,
+			})
+		}
+	}
+	out.Endpoints -= s.leftOut
+	return out
 }

@@ -5,9 +5,13 @@ package keep
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -88,4 +92,120 @@ func Seed(get func(name string) (isobar.Object, error), name string) []isobar.Se
 		return nil
 	}
 	return Bare(o.Service.Localities)
+}
+
+// saveEvery is how often a [Saver] writes at most.
+const saveEvery = time.Second
+
+// Store keeps what was listed last; see package store, whose types fit.
+type Store interface {
+	Get(ctx context.Context, key string) (struct {
+		Data     []byte
+		Revision uint64
+	}, error)
+	CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error)
+}
+
+// Saver writes what a provider knows under one key, at most once a second.
+// Make one with [NewSaver].
+type Saver struct {
+	store Store
+	key   string
+	opts  SaverOptions
+	dirty chan struct{} // there is something to save; room for one signal
+
+	stored uint64 // revision in the store; of the goroutine that saves
+}
+
+// SaverOptions of [NewSaver]. All are required.
+type SaverOptions struct {
+	// Encode gives what to save; empty says that there is nothing worth a first
+	// write.
+	Encode func() (data []byte, empty bool, err error)
+	Log    *slog.Logger
+	// Source is what the log calls the provider.
+	Source string
+}
+
+// NewSaver makes a saver for one key of a store.
+func NewSaver(store Store, key string, o SaverOptions) *Saver {
+	return &Saver{store: store, key: key, opts: o, dirty: make(chan struct{}, 1)}
+}
+
+// Load gives what was saved last; nil if nothing was.
+func (s *Saver) Load(ctx context.Context) ([]byte, error) {
+	v, err := s.store.Get(ctx, s.key)
+	if errors.Is(err, isobar.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.stored = v.Revision
+	return v.Data, nil
+}
+
+// Changed says that there is something to save.
+func (s *Saver) Changed() { Signal(s.dirty) }
+
+// Run writes whenever something has changed, until ctx ends, and then what has
+// not been written yet. failures counts what could not be saved.
+func (s *Saver) Run(ctx context.Context, failures prometheus.Counter) {
+	failed := false
+	for {
+		ended := false
+		select {
+		case <-s.dirty:
+		case <-ctx.Done():
+			ended = true
+			select {
+			case <-s.dirty:
+			default:
+				return // nothing has changed since
+			}
+		}
+		wrote, err := s.save(context.WithoutCancel(ctx))
+		if err != nil {
+			failures.Inc()
+			if !failed {
+				s.opts.Log.Error("could not save the endpoints that a provider lists; retrying", "provider", s.opts.Source, "error", err)
+			}
+			s.Changed()
+		}
+		failed = err != nil
+		if ended {
+			return
+		}
+		if !wrote {
+			continue // nothing to rest from: the next change is saved at once
+		}
+		rest := time.NewTimer(saveEvery)
+		select {
+		case <-rest.C:
+		case <-ctx.Done():
+		}
+		rest.Stop()
+	}
+}
+
+// save reports whether it wrote, or tried to.
+func (s *Saver) save(ctx context.Context) (wrote bool, err error) {
+	data, empty, err := s.opts.Encode()
+	if err != nil {
+		return true, err
+	}
+	if empty && s.stored == 0 {
+		return false, nil // as there is nothing there
+	}
+	revision, err := s.store.CompareAndSwap(ctx, s.key, s.stored, data)
+	if err == nil {
+		s.stored = revision
+		return true, nil
+	}
+	// A write can fail after it took effect; the next one builds on the revision
+	// that the store has now.
+	if v, getErr := s.store.Get(ctx, s.key); getErr == nil {
+		s.stored = v.Revision
+	}
+	return true, err
 }

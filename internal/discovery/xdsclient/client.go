@@ -1,12 +1,31 @@
+// Package xdsclient takes endpoints from another control plane: it subscribes to
+// that server's endpoint discovery as a client would, and hands the services
+// that are configured, with the endpoints that are listed, to the registry.
+//
+// What it was told last stays in force while the server can't be reached, over
+// restarts too; what breaks a rule is refused with a reason, and what stood
+// before stays.
 package xdsclient
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/discovery/keep"
@@ -163,4 +182,220 @@ func (c *Client) encode() (data []byte, empty bool, err error) {
 	c.mu.Unlock()
 	data, err = now.encode()
 	return data, len(now.Services) == 0, err
+}
+
+// Config says which server to ask for what. It is not changed after it was
+// handed over.
+type Config struct {
+	Server string // HOST:PORT
+	TLS    *TLS   // nil = plaintext
+	Node   Node
+	// ADS asks over the aggregated stream, else the endpoint discovery service
+	// is asked.
+	ADS bool
+	// DefaultLocality is where endpoints without a locality are; zero = an
+	// assignment with such endpoints is refused.
+	DefaultLocality isobar.Locality
+	// EmptyHold is how long a service that becomes empty keeps its endpoints;
+	// 0 = not at all.
+	EmptyHold time.Duration
+	Services  []Service // names and EDS names are unique
+}
+
+// TLS names the files for a connection. They are read whenever one is made.
+type TLS struct {
+	CA         string // certificates to trust; empty = the system's
+	Cert, Key  string // the client's certificate; empty = none
+	ServerName string // in the server's certificate; empty = the host of the address
+}
+
+// Node is what Isobar calls itself towards the server.
+type Node struct {
+	ID, Cluster string
+	Locality    isobar.Locality
+}
+
+// Service is what to ask for, and what is configured beside it.
+type Service struct {
+	EDSName  string         // what the other control plane calls it
+	Settings isobar.Service // its localities have no endpoints
+	Ceiling  float64        // of localities without settings; 0 = isobar.DefaultCeiling
+}
+
+// Registry is where the services go.
+type Registry interface {
+	// PutListed replaces some services, or adds them.
+	PutListed(services []isobar.Service) error
+	// Get gives the object in force under a name, or isobar.ErrNotFound.
+	Get(name string) (isobar.Object, error)
+}
+
+// Options of [Open]. Registry and Store are required.
+type Options struct {
+	Registry Registry
+	Store    keep.Store
+	// Dial opens the connection; nil = the system's.
+	Dial       func(ctx context.Context, address string) (net.Conn, error)
+	Log        *slog.Logger          // nil = none
+	Registerer prometheus.Registerer // nil = no metrics
+}
+
+func (o Options) complete() (Options, error) {
+	if o.Registry == nil || o.Store == nil {
+		return o, errors.New("xdsclient: Registry and Store must be given")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// Servers built with grpc-go end connections that ping more often than every
+// five minutes, unless they were told otherwise.
+var pings = keepalive.ClientParameters{Time: 5 * time.Minute, Timeout: 20 * time.Second}
+
+// connect makes the connection for one stream: certificates are read again, and
+// nothing retries beside us.
+func connect(cfg *Config, dial func(ctx context.Context, address string) (net.Conn, error)) (*grpc.ClientConn, error) {
+	security := insecure.NewCredentials()
+	if cfg.TLS != nil {
+		config, err := cfg.TLS.config()
+		if err != nil {
+			return nil, err
+		}
+		security = credentials.NewTLS(config)
+	}
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(security), grpc.WithKeepaliveParams(pings),
+		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+	}
+	target := "dns:///" + cfg.Server
+	if dial != nil {
+		target = "passthrough:///" + cfg.Server
+		opts = append(opts, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, address) }))
+	}
+	return grpc.NewClient(target, opts...)
+}
+
+func (t *TLS) config() (*tls.Config, error) {
+	out := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CA != "" {
+		pem, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, fmt.Errorf("discovery.xds.tls.ca: %w", err)
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("discovery.xds.tls.ca: no certificate in %s", t.CA)
+		}
+	}
+	if t.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("discovery.xds.tls.cert: %w", err)
+		}
+		out.Certificates = []tls.Certificate{pair}
+	}
+	return out, nil
+}
+
+// State of a service.
+type State string
+
+// The states.
+const (
+	Waiting State = "waiting" // nothing is known: the service has no assignment yet
+	Current State = "current" // as the server has listed it on the present stream
+	Kept    State = "kept"    // as it was known before; on the present stream, if any, the server has not answered for it
+	Held    State = "held"    // the server says that it is empty; its endpoints stay for now
+	Refused State = "refused" // the last assignment broke a rule; the one before stays
+	Empty   State = "empty"   // the server lists no endpoints
+)
+
+var states = [...]State{Waiting, Current, Kept, Held, Refused, Empty}
+
+func (e *entry) state() State {
+	switch {
+	case e.refused != "":
+		return Refused
+	case !e.emptySince.IsZero():
+		return Held
+	case !e.known && !e.answered:
+		return Waiting
+	case e.endpoints() == 0:
+		return Empty
+	case !e.answered:
+		return Kept
+	default:
+		return Current
+	}
+}
+
+// Status is the state of everything, for operators.
+type Status struct {
+	Server     string          `json:"server"`
+	Service    string          `json:"service"` // eds or ads
+	Connected  bool            `json:"connected"`
+	Since      time.Time       `json:"since"`                // of the connection, or of its loss
+	LastUpdate time.Time       `json:"last_update,omitzero"` // when a response was accepted last
+	Failure    string          `json:"failure,omitempty"`    // why there is no stream
+	ACKs       uint64          `json:"acks"`                 // since the start
+	NACKs      uint64          `json:"nacks"`                // since the start
+	LastNACK   string          `json:"last_nack,omitempty"`  // what was told to the server
+	LastNACKAt time.Time       `json:"last_nack_at,omitzero"`
+	Services   []ServiceStatus `json:"services"` // sorted by EDS name
+}
+
+// ServiceStatus is the state of one service.
+type ServiceStatus struct {
+	Name       string            `json:"name"`
+	EDSName    string            `json:"eds_name"`
+	State      State             `json:"state"`
+	Listed     time.Time         `json:"listed,omitzero"` // when what is in force was listed
+	Localities int               `json:"localities"`
+	Endpoints  int               `json:"endpoints"`
+	EmptySince time.Time         `json:"empty_since,omitzero"`          // of state held
+	Refused    string            `json:"refused,omitempty"`             // of state refused
+	LeftOut    int               `json:"left_out,omitempty"`            // endpoints that can't be used
+	Reason     string            `json:"left_out_reason,omitempty"`     // of the first of them
+	Unlisted   []isobar.Locality `json:"unlisted_localities,omitempty"` // they have settings, but the server lists nothing there
+}
+
+// Status tells how things stand; false when there is no other control plane.
+func (c *Client) Status() (Status, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cfg == nil {
+		return Status{}, false
+	}
+	s := Status{
+		Server: c.cfg.Server, Service: "eds", Connected: c.link.connected, Since: c.link.since, LastUpdate: c.link.lastUpdate,
+		ACKs: c.link.acks, NACKs: c.link.nacks, LastNACK: c.link.lastNACK, LastNACKAt: c.link.lastNACKAt,
+		Services: make([]ServiceStatus, 0, len(c.table.entries)),
+	}
+	if c.cfg.ADS {
+		s.Service = "ads"
+	}
+	if !c.link.connected {
+		s.Failure = c.link.failure
+	}
+	for _, e := range c.table.entries {
+		s.Services = append(s.Services, ServiceStatus{
+			Name: e.Settings.Name, EDSName: e.EDSName, State: e.state(), Listed: e.at,
+			Localities: len(e.listed), Endpoints: e.endpoints(), EmptySince: e.emptySince, Refused: e.refused,
+			LeftOut: e.leftOut, Reason: e.reason, Unlisted: e.unlisted(),
+		})
+	}
+	return s, true
+}
+
+// Outdated lists the services whose endpoints are the previous ones, sorted: the
+// server can't be reached or has not answered for them yet, what it says is
+// refused, or it calls them empty.
+// It waits for nobody, so a disk that is slow to take a change holds no decision up.
+func (c *Client) Outdated() []keep.Outdated {
+	if list := c.outdated.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
 }

@@ -1,6 +1,10 @@
+// Package resource makes xDS resources from Isobar's own values and reads those of
+// others. What comes in is bounded and checked field by field; what goes out keeps
+// the rules of every kind of client at once.
 package resource
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 
@@ -93,3 +97,125 @@ const Wildcard = "*"
 
 // baseName gives the last part of a type URL, for messages.
 func baseName(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
+
+// clusterSuffixes end the DNS names of Kubernetes Services. Other domains of clusters
+// than the default one have the short form.
+var clusterSuffixes = [...]string{".svc.cluster.local", ".svc"}
+
+// AliasOf returns the service that the DNS name of a Kubernetes Service stands for:
+// SERVICE.NAMESPACE:PORT for SERVICE.NAMESPACE.svc.cluster.local:PORT and
+// SERVICE.NAMESPACE.svc:PORT, "" for every other name. A service that has the name
+// itself goes first. Only listeners and assignments have aliases: what a listener leads
+// to has the name of the service.
+func AliasOf(name string) string {
+	host, port, ok := strings.Cut(name, ":")
+	if !ok || port == "" || strings.Contains(name, "/") {
+		return ""
+	}
+	for _, suffix := range clusterSuffixes {
+		short, found := strings.CutSuffix(host, suffix)
+		if !found {
+			continue
+		}
+		service, namespace, ok := strings.Cut(short, ".")
+		if !ok || service == "" || namespace == "" || strings.Contains(namespace, ".") {
+			return ""
+		}
+		return short + ":" + port
+	}
+	return ""
+}
+
+// HasAliases reports whether clients may ask for resources of a kind by an alias: the
+// listener that gRPC clients dial, and the assignment that an Envoy's own cluster names.
+func HasAliases(kind Kind) bool { return kind == Listener || kind == Endpoints }
+
+// NamedOtherwise reports whether a resource of a kind has another name than its
+// service: an xdstp name or an alias.
+func NamedOtherwise(kind Kind, name string) bool {
+	return IsXDSTP(name) || HasAliases(kind) && AliasOf(name) != ""
+}
+
+// routesOf returns the name of the routes that a listener leads to. They have the
+// listener's authority and context if its name is an xdstp name, and the name of the
+// service even if the listener has an alias.
+func routesOf(listener, service string) string {
+	switch id := ServiceOf(Listener, listener); {
+	case id == service:
+		return Renamed(listener, Route)
+	case !IsXDSTP(listener):
+		return service
+	default:
+		rest, directives, _ := strings.Cut(Renamed(listener, Route), "#")
+		rest, context, _ := strings.Cut(rest, "?")
+		name := rest[:strings.LastIndexByte(rest, '/')+1] + url.PathEscape(service)
+		if context != "" {
+			name += "?" + context
+		}
+		if directives != "" {
+			name += "#" + directives
+		}
+		return name
+	}
+}
+
+// xdstpScheme begins the names of the form
+// xdstp://AUTHORITY/TYPE/ID?CONTEXT#DIRECTIVES. They let a client that has
+// another control plane get some of its resources here.
+const xdstpScheme = "xdstp://"
+
+// ServiceOf gives the name of the service that a resource name of a kind stands
+// for. Names other than xdstp names are the service's own. Of an xdstp name the
+// last part counts, whatever the authority: who asks here for it has been told
+// that this is the place. It is "" when the name is not of the kind.
+func ServiceOf(kind Kind, name string) string {
+	if !IsXDSTP(name) {
+		return name
+	}
+	message, id, ok := splitXDSTP(name)
+	if !ok || message != strings.TrimPrefix(kind.URL(), TypePrefix) {
+		return ""
+	}
+	return id
+}
+
+// ReportedService gives the name of the service that a name in a load report
+// stands for: the name of a cluster or of an assignment.
+func ReportedService(name string) string {
+	if !IsXDSTP(name) {
+		return name
+	}
+	_, id, _ := splitXDSTP(name)
+	return id
+}
+
+func splitXDSTP(name string) (message, id string, ok bool) {
+	rest := strings.TrimPrefix(name, xdstpScheme)
+	rest, _, _ = strings.Cut(rest, "#")
+	rest, _, _ = strings.Cut(rest, "?")
+	_, rest, ok = strings.Cut(rest, "/") // after the authority
+	if !ok {
+		return "", "", false
+	}
+	message, id, ok = strings.Cut(rest, "/")
+	if !ok {
+		return "", "", false
+	}
+	id, err := url.PathUnescape(id)
+	return message, id, err == nil && id != ""
+}
+
+// Renamed gives the name under which another kind of resource of the same
+// service goes with a name: of the same authority and context when that is an
+// xdstp name, else the name itself.
+func Renamed(name string, kind Kind) string {
+	if !IsXDSTP(name) {
+		return name
+	}
+	authority, rest, _ := strings.Cut(strings.TrimPrefix(name, xdstpScheme), "/")
+	_, rest, _ = strings.Cut(rest, "/") // after the type
+	return xdstpScheme + authority + "/" + strings.TrimPrefix(kind.URL(), TypePrefix) + "/" + rest
+}
+
+// IsXDSTP tells whether a name has the form of an xdstp name.
+func IsXDSTP(name string) bool { return strings.HasPrefix(name, xdstpScheme) }
