@@ -100,13 +100,20 @@ func TestGRPCBootstrapIsReadByGRPC(t *testing.T) {
 	}
 }
 
-// worksAsServed: a cluster in the file balances and limits as one from CDS.
-func worksAsServed(t *testing.T, c *clusterv3.Cluster) {
+// servedCluster returns the cluster that the server sends for a service without settings.
+func servedCluster(t *testing.T, service string) *clusterv3.Cluster {
 	t.Helper()
-	served, err := resource.ClusterOf(&isobar.Service{Name: c.GetName()})
+	m, err := resource.StaticOf(resource.Cluster, &isobar.Service{Name: service}, service, false)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m.(*clusterv3.Cluster)
+}
+
+// worksAsServed: a cluster in the file balances and limits as one from CDS.
+func worksAsServed(t *testing.T, c *clusterv3.Cluster) {
+	t.Helper()
+	served := servedCluster(t, c.GetName())
 	served.LrsServer = nil                   // the bootstrap says it for all clusters
 	served.EdsClusterConfig.ServiceName = "" // is the cluster's name
 	if !proto.Equal(c, served) {
@@ -128,10 +135,7 @@ func waits(t *testing.T, c *corev3.ConfigSource) {
 // tries IPv4 where a name has both kinds of addresses.
 func leadsToTheServer(t *testing.T, c *clusterv3.Cluster) {
 	t.Helper()
-	served, err := resource.ClusterOf(&isobar.Service{Name: "checkout"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	served := servedCluster(t, "checkout")
 	if !proto.Equal(c.GetCircuitBreakers(), served.GetCircuitBreakers()) {
 		t.Errorf("circuit breakers %v", c.GetCircuitBreakers())
 	}

@@ -182,9 +182,6 @@ var codes = []CodeInfo{
 	{ClusterUnknown, Notice, "load reports name a cluster that is not a service"},
 }
 
-// Codes lists all codes.
-func Codes() []CodeInfo { return slices.Clone(codes) }
-
 var severities = func() map[Code]Severity {
 	out := make(map[Code]Severity, len(codes))
 	for _, c := range codes {

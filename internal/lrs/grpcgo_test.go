@@ -81,12 +81,10 @@ func (s *fixedADS) set(t *testing.T, m proto.Message, err error) {
 func manage(t *testing.T, srv *lrs.Server, svc *isobar.Service, a *isobar.Assignment) string {
 	t.Helper()
 	ads := &fixedADS{resources: map[string]*anypb.Any{}}
-	cluster, err := resource.ClusterOf(svc)
-	ads.set(t, cluster, err)
-	listener, err := resource.ListenerOf(svc)
-	ads.set(t, listener, err)
-	route, err := resource.RouteOf(svc)
-	ads.set(t, route, err)
+	for _, kind := range []resource.Kind{resource.Cluster, resource.Listener, resource.Route} {
+		m, err := resource.StaticOf(kind, svc, svc.Name, true)
+		ads.set(t, m, err)
+	}
 	endpoints, err := resource.Assignment(a)
 	ads.set(t, endpoints, err)
 	g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))

@@ -107,12 +107,6 @@ type Decided struct {
 	Change *plan.Change
 }
 
-// Check tells whether everything that is recorded can be: it depends on the
-// types of the program only.
-func Check() error {
-	return deep.Check(Start{}, isobar.Topology{}, operators{}, observed{}, released{}, turned{}, Decided{})
-}
-
 // fingerprint names the types of all of it, which stay for as long as the
 // program runs.
 var fingerprint = sync.OnceValues(func() (string, error) {

@@ -97,3 +97,9 @@ func Pseudonyms(names []string) (map[string]string, error) {
 
 // Words are texts that stay.
 func Words() []string { return words }
+
+// Check returns an error if a type that is recorded has a field that can't be.
+func Check() error {
+	_, err := fingerprint()
+	return err
+}

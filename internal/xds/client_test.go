@@ -23,7 +23,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
@@ -295,7 +294,8 @@ func describeResource(t *testing.T, a *anypb.Any) string {
 	var m proto.Message
 	m, err := a.UnmarshalNew()
 	if a.GetTypeUrl() == resource.EndpointsURLv2 {
-		m, err = resource.AssignmentFrom(rpc.V2, a.GetValue())
+		v3 := &endpointv3.ClusterLoadAssignment{} // v2 has the same fields
+		m, err = v3, proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(a.GetValue(), v3)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -7,10 +7,8 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
-	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/rpc"
-	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Counters that no client can reach are refused one by one, also in reports
@@ -51,17 +49,5 @@ func TestAbsurdGaugeAlone(t *testing.T) {
 		if len(got) != 1 || len(got[0].Localities) != 1 || got[0].Localities[0].InProgress != 0 || got[0].Localities[0].Issued != tt.issued {
 			t.Errorf("%+v: got %+v", tt, got)
 		}
-	}
-}
-
-// Unset, Envoy's timeout of a route is 15 s; deadlines are the caller's.
-func TestRoutesHaveNoTimeout(t *testing.T) {
-	r, err := resource.RouteOf(&isobar.Service{Name: "checkout"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	timeout := r.GetVirtualHosts()[0].GetRoutes()[0].GetRoute().GetTimeout()
-	if timeout == nil || timeout.AsDuration() != 0 {
-		t.Errorf("a timeout of %v, want 0, said explicitly", timeout)
 	}
 }

@@ -80,17 +80,6 @@ func pointed(v any) (ref, error) {
 	return ref{p: p.UnsafePointer(), c: c}, err
 }
 
-// Check tells whether values of the types of these can be written, and if not
-// which field stands in the way.
-func Check(values ...any) error {
-	var errs []error
-	for _, v := range values {
-		_, err := coderOf(reflect.TypeOf(v))
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
 func build(t reflect.Type, made map[reflect.Type]*coder, path string) (*coder, error) {
 	if c, ok := coders.all[t]; ok {
 		return c, nil

@@ -2,18 +2,14 @@ package resource
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/isobar-xds/isobar"
 )
 
 // drop2017 is the number of drop_overload in the policy of 2017: a double, in
@@ -129,45 +125,6 @@ func policy2017(p *endpointv3.ClusterLoadAssignment_Policy) *endpointv3.ClusterL
 	percent := math.Round((1-pass)*1e6) / 1e4
 	out.ProtoReflect().SetUnknown(protowire.AppendFixed64(raw, math.Float64bits(percent)))
 	return out
-}
-
-// readDrop2017 turns the drop of 2017 into a category.
-func readDrop2017(p *endpointv3.ClusterLoadAssignment_Policy) error {
-	if p == nil {
-		return nil
-	}
-	rest := p.ProtoReflect().GetUnknown()
-	p.ProtoReflect().SetUnknown(nil)
-	for len(rest) > 0 {
-		number, kind, n := protowire.ConsumeTag(rest)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if number != drop2017 || kind != protowire.Fixed64Type {
-			m := protowire.ConsumeFieldValue(number, kind, rest[n:])
-			if m < 0 {
-				return protowire.ParseError(m)
-			}
-			rest = rest[n+m:]
-			continue
-		}
-		bits, m := protowire.ConsumeFixed64(rest[n:])
-		if m < 0 {
-			return protowire.ParseError(m)
-		}
-		rest = rest[n+m:]
-		percent := math.Float64frombits(bits)
-		if !(percent >= 0 && percent <= 100) {
-			return fmt.Errorf("policy.drop_overload: %v, want 0 to 100 percent", percent)
-		}
-		p.DropOverloads = []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{
-			Category: isobar.DropCategory,
-			DropPercentage: &typev3.FractionalPercent{
-				Numerator: uint32(math.Round(percent * 1e4)), Denominator: typev3.FractionalPercent_MILLION,
-			},
-		}}
-	}
-	return nil
 }
 
 // usable2017 leaves out the endpoints that should get no traffic, then what is

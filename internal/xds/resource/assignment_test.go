@@ -351,3 +351,15 @@ func TestORCAPoliciesFallBack(t *testing.T) {
 		t.Errorf("got %v, want %v", types, want)
 	}
 }
+
+// TestRoutesHaveNoTimeout: unset, Envoy's timeout of a route is 15 s; deadlines are the caller's.
+func TestRoutesHaveNoTimeout(t *testing.T) {
+	r, err := resource.RouteOf(&isobar.Service{Name: "checkout"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeout := r.GetVirtualHosts()[0].GetRoutes()[0].GetRoute().GetTimeout()
+	if timeout == nil || timeout.AsDuration() != 0 {
+		t.Errorf("a timeout of %v, want 0, said explicitly", timeout)
+	}
+}

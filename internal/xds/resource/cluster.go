@@ -27,17 +27,13 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// ClusterOf is StaticOf for the cluster under the service's own name, as Envoy is
-// sent it: endpoints over ADS, load reports to the same server, locality weights
-// obeyed.
+// clusterOf makes the cluster of a service: endpoints over ADS, load reports to the same
+// server, locality weights obeyed. gRPC clients get one without what they would refuse:
+// files of TLS, and policies that they may not have.
 //
 // gRPC turns ROUND_ROBIN into weighted localities by itself, Envoy does so by
 // locality_weighted_lb_config. With ORCA both need load_balancing_policy;
 // Envoy rejects that together with locality_weighted_lb_config.
-func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) { return clusterOf(s, s.Name, false) }
-
-// clusterOf makes the cluster of a service. gRPC clients get one without what
-// they would refuse: files of TLS, and policies that they may not have.
 func clusterOf(s *isobar.Service, name string, grpc bool) (*clusterv3.Cluster, error) {
 	c := &clusterv3.Cluster{
 		Name:                 name,

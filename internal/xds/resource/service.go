@@ -51,10 +51,8 @@ func StaticOf(kind Kind, s *isobar.Service, name string, grpc bool) (proto.Messa
 	return nil, rpc.Refusedf("type", "%s is no static resource", kind)
 }
 
-// ListenerOf makes the API listener of a service, which gRPC clients ask for by
+// listenerOf makes the API listener of a service, which gRPC clients ask for by
 // the name in their target. Its routes come over ADS.
-func ListenerOf(s *isobar.Service) (*listenerv3.Listener, error) { return listenerOf(s, s.Name) }
-
 func listenerOf(s *isobar.Service, name string) (*listenerv3.Listener, error) {
 	router, err := Packed(&routerv3.Router{})
 	if err != nil {
@@ -76,9 +74,7 @@ func listenerOf(s *isobar.Service, name string) (*listenerv3.Listener, error) {
 	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: manager}}, checkName(s.Name)
 }
 
-// RouteOf makes the routes of a service: everything goes to its cluster.
-func RouteOf(s *isobar.Service) (*routev3.RouteConfiguration, error) { return routeOf(s, s.Name) }
-
+// routeOf makes the routes of a service: everything goes to its cluster.
 func routeOf(s *isobar.Service, name string) (*routev3.RouteConfiguration, error) {
 	return &routev3.RouteConfiguration{
 		Name: name,

@@ -159,17 +159,3 @@ func apiListenerAddress() *corev3.Address {
 		Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{},
 	}}}
 }
-
-// AssignmentFrom reads an encoded assignment of some form: the inverse of the
-// translation. What the form could not say is not there.
-func AssignmentFrom(form rpc.APIVersion, encoded []byte) (*endpointv3.ClusterLoadAssignment, error) {
-	m := &endpointv3.ClusterLoadAssignment{}
-	options := proto.UnmarshalOptions{DiscardUnknown: form != rpc.V2017}
-	if err := options.Unmarshal(encoded, m); err != nil {
-		return nil, fmt.Errorf("read an assignment of form %s: %w", form, err)
-	}
-	if form == rpc.V2017 {
-		return m, readDrop2017(m.GetPolicy())
-	}
-	return m, nil
-}
