@@ -30,7 +30,7 @@ func TestAdminScripts(t *testing.T) {
 	sayHowToUpdate(t)
 	s, err := admin.New(admin.Options{
 		Objects: noObjects{}, Parser: noParser{}, Planner: reservedPlan{}, Fleet: fixedFleet{},
-		Gatherer: prometheus.NewRegistry(), Charts: &fixedCharts{}, Writable: true,
+		Metrics: admin.Metrics{Gatherer: prometheus.NewRegistry()}, Charts: &fixedCharts{}, Rules: admin.Rules{Writable: true},
 	})
 	if err != nil {
 		t.Fatal(err)

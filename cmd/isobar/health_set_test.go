@@ -25,7 +25,7 @@ func TestHealthScripts(t *testing.T) {
 			env.Values[operatedKey{}] = o
 			return serveAdmin(env, admin.Options{
 				Objects: o, Parser: noParser{}, Planner: fixedPlan{}, Fleet: fixedFleet{},
-				HealthChecks: o, Operator: o, Gatherer: prometheus.NewRegistry(),
+				HealthChecks: o, Operator: o, Metrics: admin.Metrics{Gatherer: prometheus.NewRegistry()},
 			})
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess, "said": wantSaid},

@@ -28,7 +28,7 @@ func TestOperateScripts(t *testing.T) {
 			env.Values[supposedKey] = what
 			return serveAdmin(env, admin.Options{
 				Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Fleet: fixedFleet{},
-				Operator: &orders{what: what}, Configuration: fixedFile{}, Gatherer: prometheus.NewRegistry(),
+				Operator: &orders{what: what}, Configuration: fixedFile{}, Metrics: admin.Metrics{Gatherer: prometheus.NewRegistry()},
 			})
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess, "asked": wasAsked},

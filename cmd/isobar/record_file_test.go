@@ -92,7 +92,7 @@ func (r written) Record(_ context.Context, w io.Writer) error {
 func sends(t *testing.T, trace []byte) string {
 	t.Helper()
 	s, err := admin.New(admin.Options{
-		Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Fleet: fixedFleet{}, Gatherer: prometheus.NewRegistry(),
+		Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Fleet: fixedFleet{}, Metrics: admin.Metrics{Gatherer: prometheus.NewRegistry()},
 		Recorder: written(trace),
 	})
 	if err != nil {

@@ -56,7 +56,7 @@ func busyAdmin(t *testing.T) string {
 	t.Helper()
 	s, err := admin.New(admin.Options{
 		Objects: noObjects{}, Parser: noParser{}, Planner: busyPlan{}, Fleet: fixedFleet{},
-		Gatherer: prometheus.NewRegistry(),
+		Metrics: admin.Metrics{Gatherer: prometheus.NewRegistry()},
 	})
 	if err != nil {
 		t.Fatal(err)

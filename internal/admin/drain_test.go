@@ -30,7 +30,7 @@ func TestDrainGivenUp(t *testing.T) {
 		defer cancel()
 		asked := 0
 		a, err := admin.New(admin.Options{
-			Objects: w, Parser: jsonParser{}, Planner: &planner{world: w, explain: explain}, Fleet: &fleet{clients: clients}, Writable: true,
+			Objects: w, Parser: jsonParser{}, Planner: &planner{world: w, explain: explain}, Fleet: &fleet{clients: clients}, Rules: admin.Rules{Writable: true},
 			Operator: &operator{breaches: func(ctx context.Context, _ *admin.Drain) ([]string, error) {
 				asked++
 				cancel()

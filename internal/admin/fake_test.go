@@ -248,7 +248,7 @@ func (w *world) set(f func()) {
 func optionsOf(w *world) admin.Options {
 	return admin.Options{
 		Objects: w, Parser: jsonParser{}, Planner: &planner{world: w, explain: explain}, Fleet: &fleet{clients: clients},
-		Writable: true, PublishWait: 50 * time.Millisecond, Gatherer: prometheus.NewRegistry(),
+		Rules: admin.Rules{Writable: true}, Limits: admin.Limits{PublishWait: 50 * time.Millisecond}, Metrics: admin.Metrics{Gatherer: prometheus.NewRegistry()},
 	}
 }
 

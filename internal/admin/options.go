@@ -238,25 +238,26 @@ type Options struct {
 	Recorder      Recorder      // nil = nothing is recorded
 	Charts        Charts        // nil = no samples are kept
 	Process       Process       // nil = nothing is known of it
-	Identities    Identities    // nil = nobody shows a certificate
 	// Replicas is the group of replicas that the server belongs to; nil = none.
 	Replicas Replicas
-	// Nearest lists what may be meant by a name among others, at most so many; nil =
-	// nobody knows.
-	Nearest func(name string, names []string, most int) []string
-	// Accepting may change the HTTP server before it serves; nil = nothing does.
-	Accepting func(*http.Server)
 	// Archive keeps the changes of the last day; nil = History of Operator is all that is
 	// known.
 	Archive *archive.Archive
-	// Console serves the web console, relative to its path; nil = there is none.
-	Console http.Handler
-	// BasePath is a path, such as /isobar, beneath which everything is served, too;
-	// "" = none.
-	BasePath string
-	// Polls answers checkers that fetch their work over REST; nil = none may.
-	Polls http.Handler
+	// Nearest lists what may be meant by a name among others, at most so many; nil =
+	// nobody knows.
+	Nearest func(name string, names []string, most int) []string
 
+	Rules
+	Handlers
+	Limits
+	Metrics
+
+	Logger *slog.Logger // nil = none
+}
+
+// Rules are the rules for who may send which request.
+type Rules struct {
+	Identities Identities // nil = nobody shows a certificate
 	// Writable allows PUT and DELETE.
 	Writable bool
 	// Hosts are the names, without port, by which the interface may be
@@ -268,6 +269,23 @@ type Options struct {
 	// the probes.
 	Token       func(presented string) bool
 	TokenForAll bool
+}
+
+// Handlers are what the HTTP server has beside the API.
+type Handlers struct {
+	// Console serves the web console, relative to its path; nil = there is none.
+	Console http.Handler
+	// Polls answers checkers that fetch their work over REST; nil = none may.
+	Polls http.Handler
+	// BasePath is a path, such as /isobar, beneath which everything is served, too;
+	// "" = none.
+	BasePath string
+	// Accepting may change the HTTP server before it serves; nil = nothing does.
+	Accepting func(*http.Server)
+}
+
+// Limits bound what requests cost.
+type Limits struct {
 	// MaxBodies bounds the bytes of the bodies of all writes under way together;
 	// 0 = DefaultMaxBodies.
 	MaxBodies int64
@@ -277,10 +295,12 @@ type Options struct {
 	// PublishWait is how long a write waits for the plan that has it in it;
 	// 0 = DefaultPublishWait.
 	PublishWait time.Duration
+}
 
+// Metrics are the registries of metrics.
+type Metrics struct {
 	Gatherer   prometheus.Gatherer   // for /metrics; nil = the registry of the process
 	Registerer prometheus.Registerer // for the interface's own metrics; nil = none
-	Logger     *slog.Logger          // nil = none
 }
 
 func (o *Options) complete() error {

@@ -66,8 +66,8 @@ func TestCostlyRequestsFromElsewhere(t *testing.T) {
 		srv.Config.Handler.ServeHTTP(w, r)
 		return w.Code == http.StatusForbidden || w.Code == http.StatusUnauthorized
 	}
-	token := admin.Options{Token: func(presented string) bool { return presented == secret }}
-	operator := admin.Options{Identities: identities{isOperator: true}}
+	token := admin.Options{Rules: admin.Rules{Token: func(presented string) bool { return presented == secret }}}
+	operator := admin.Options{Rules: admin.Rules{Identities: identities{isOperator: true}}}
 	for _, x := range []struct{ method, path string }{
 		{"POST", "/v1/plan"}, {"POST", "/v1/whatif"}, {"POST", "/v1/record?for=1x"},
 		{"GET", "/debug/pprof/"}, {"GET", "/debug/pprof/cmdline"}, {"GET", "/debug/pprof/symbol"},

@@ -246,8 +246,8 @@ func (s *Server) buildAdmin() error {
 	if err != nil {
 		return err
 	}
+	fixed := &s.settings.Fixed.Admin
 	a, err := admin.New(admin.Options{
-		Console: page, BasePath: s.settings.Fixed.Admin.BasePath,
 		Objects: s.registry, Parser: reload.NewParser(s.settings), Planner: s.operations, Operator: s.operations,
 		Fleet: s.clients, HealthChecks: s.operations, Configuration: s.configuration, Providers: s.providers,
 		Recorder: s.recordings, Charts: operators.Charts{Sampler: s.sampler, Leading: s.leading()},
@@ -256,12 +256,15 @@ func (s *Server) buildAdmin() error {
 			Configuration: s.configuration, Providers: s.providers, Clients: s.clients, Recordings: s.recordings, Archiver: s.archiver,
 			Group: s.replicas(), Shown: s.shownCertificates,
 		},
-		Identities: s.gate, Replicas: s.replicas(),
-		Archive: s.archiver.Archive(), Polls: s.gate.HTTP(s.services.hds.Handler()), Nearest: strict.Nearest,
-		Writable: s.settings.Fixed.Admin.Writable, Hosts: s.settings.Fixed.Admin.Hosts,
-		Token: s.gate.TokenCheck(), TokenForAll: s.settings.Fixed.Admin.TokenForAll,
-		Accepting: admission.TrackRequests,
-		Gatherer:  s.metrics, Registerer: s.metrics, Logger: s.log,
+		Replicas: s.replicas(), Archive: s.archiver.Archive(), Nearest: strict.Nearest,
+		Rules: admin.Rules{
+			Identities: s.gate, Writable: fixed.Writable, Hosts: fixed.Hosts, Token: s.gate.TokenCheck(), TokenForAll: fixed.TokenForAll,
+		},
+		Handlers: admin.Handlers{
+			Console: page, Polls: s.gate.HTTP(s.services.hds.Handler()), BasePath: fixed.BasePath, Accepting: admission.TrackRequests,
+		},
+		Metrics: admin.Metrics{Gatherer: s.metrics, Registerer: s.metrics},
+		Logger:  s.log,
 	})
 	s.admin = a
 	return err
