@@ -32,7 +32,7 @@ func (r *maker) build(ctx context.Context, work string, p platform) ([]byte, err
 	return os.ReadFile(out)
 }
 
-// texts are what the program tells of itself: completions by shell, and manual pages by
+// texts are what the program prints about itself: completions by shell, and manual pages by
 // the name of their file.
 type texts struct {
 	completions map[string][]byte

@@ -178,7 +178,7 @@ func (r *checker) checkArchives(ctx context.Context, work string) error {
 	return nil
 }
 
-// checkProgram asserts what a program tells of how it was built.
+// checkProgram asserts what a program prints about its build.
 func (r *checker) checkProgram(p platform, binary []byte) error {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {

@@ -3,7 +3,7 @@ package solver
 import "math"
 
 // jointSlack is how much wider ceilings are for the method than for its answer,
-// so that it has room to move in where demand fills them.
+// so that it has headroom to move in where demand fills them.
 const jointSlack = 1e-7
 
 // member is one service of a group that calls connect.

@@ -119,7 +119,7 @@ func newNetwork(members []*member) *network {
 	return n
 }
 
-// addColumns adds those localities of a member that have room and a row, from
+// addColumns adds those localities of a member that have headroom and a row, from
 // firstRow on, that may use them.
 func (n *network) addColumns(m *member, firstRow int) {
 	m.of = make([]int, m.agg.localities)

@@ -295,7 +295,7 @@ func (in *instance) headrooms(p component) []float64 {
 type componentProgram struct {
 	in         *instance
 	component  component
-	localities []int // of the part: those that have room and a source; prog has their numbers
+	localities []int // of the part: those that have headroom and a source; prog has their numbers
 	prog       *program
 }
 

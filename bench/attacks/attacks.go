@@ -206,7 +206,7 @@ func endless(kind http2.FrameType, payload []byte) func(c *rawclient.Attacker) e
 }
 
 // flood opens all streams and sends the same on them, round after round, as far
-// as each stream has room for it by what it has been given.
+// as its window allows.
 func flood(c *rawclient.Attacker, method string, first, data []byte) error {
 	ids := make([]uint32, 0, streams)
 	for range streams {

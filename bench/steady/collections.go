@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// traced makes the Go runtime tell of each garbage collection on standard error,
+// traced makes the Go runtime report each garbage collection on standard error,
 // which costs nothing.
 const traced = "GODEBUG=gctrace=1"
 
-// collections takes what the runtime tells of garbage collections out of what a
+// collections takes what the runtime reports on garbage collections out of what a
 // process writes, and hands on the rest.
 type collections struct {
 	rest io.Writer

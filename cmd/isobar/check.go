@@ -199,7 +199,7 @@ func missingFiles(c *config.Config) (out []error) {
 	return out
 }
 
-// endingCertificates tells of the certificates that a configuration names and that
+// endingCertificates reports the certificates that a configuration names and that
 // have expired, are not valid yet, or soon end, as the server would when it runs.
 func endingCertificates(c *config.Config, now time.Time) (out []error) {
 	note := func(name string, from, until time.Time) {
@@ -228,7 +228,7 @@ func endingCertificates(c *config.Config, now time.Time) (out []error) {
 	return out
 }
 
-// lacks tells of services of which a plan knows little: a line of each kind, however
+// lacks reports services of which a plan knows little: a line of each kind, however
 // many services there are.
 func lacks(c *config.Config) (out []error) {
 	var capacity, checks []string
@@ -243,7 +243,7 @@ func lacks(c *config.Config) (out []error) {
 	for i := range c.Services {
 		look(&c.Services[i])
 	}
-	if c.Discovery.XDS != nil { // another control plane tells of health
+	if c.Discovery.XDS != nil { // another control plane may report health
 		for i := range c.Discovery.XDS.Services {
 			if s := &c.Discovery.XDS.Services[i].Service; len(s.Localities) > 0 && !knowsCapacity(s) {
 				capacity = append(capacity, s.Name)

@@ -125,7 +125,7 @@ func writeHistory(w io.Writer, list *admin.ChangeList, detail bool) error {
 const mostServices = 10
 
 // mostMoved gives the services of a change that moved farthest, in their order
-// where all of them have room.
+// where all of them fit.
 func mostMoved(services []plan.ServiceChange) []plan.ServiceChange {
 	if len(services) <= mostServices {
 		return services

@@ -109,7 +109,7 @@ func (m *topView) pageLines() []string {
 	return append(lines, serviceLines(&m.detail.view, m.width)...)
 }
 
-// serviceLines tell of a service: what it is, its localities and its sources.
+// serviceLines describe a service: its settings, localities and sources.
 func serviceLines(p *admin.PlanView, width int) []string {
 	s := &p.Services[0]
 	policy := "policy " + s.Policy.String()

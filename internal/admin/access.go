@@ -269,7 +269,7 @@ type Access struct {
 }
 
 // survive turns a panic in a handler into the answer to that one request, and
-// tells of it: net/http would close the connection and say little.
+// reports it: net/http would close the connection and say little.
 func (s *access) survive(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := &begun{ResponseWriter: w}

@@ -9,7 +9,7 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Severity says how soon somebody should look.
+// Severity says how soon an operator should look.
 type Severity string
 
 // The severities, the most urgent first.
@@ -30,7 +30,7 @@ func (s Severity) rank() int {
 	return 2
 }
 
-// Attention is one thing that needs somebody's attention.
+// Attention is one thing that needs an operator's attention.
 type Attention struct {
 	Code     Code            `json:"code"`
 	Severity Severity        `json:"severity"`
@@ -109,7 +109,7 @@ const (
 	ReplicasDiffer       Code = "replicas_differ"
 )
 
-// CodeInfo tells of one code.
+// CodeInfo describes one code.
 type CodeInfo struct {
 	Code     Code
 	Severity Severity // usually

@@ -57,7 +57,7 @@ func silentOnly(all []ServiceClients) (out []ServiceClients) {
 	return out
 }
 
-// subscribers tells of clients that report no load, and of services that get none.
+// subscribers reports clients that report no load, and services that get none.
 func (b *statusBuilder) subscribers(p *plan.Plan, all []ServiceClients, now time.Time) {
 	b.silent(all)
 	if p == nil {
@@ -111,7 +111,7 @@ func hasLoad(svc *plan.Service) bool {
 	return false
 }
 
-// idle tells of services that clients subscribe to, and on which no load arrives from
+// idle reports services that clients subscribe to, and on which no load arrives from
 // clients that do report. Where load arrives for others they may just be idle.
 func (b *statusBuilder) idle(services []string) {
 	if len(services) == 0 {
@@ -132,7 +132,7 @@ func (b *statusBuilder) idle(services []string) {
 	b.attend(item)
 }
 
-// silent tells of clients that report no load, a line for each locality.
+// silent reports clients that report no load, a line for each locality.
 func (b *statusBuilder) silent(all []ServiceClients) {
 	type group struct {
 		services []string
@@ -171,7 +171,7 @@ func (b *statusBuilder) silent(all []ServiceClients) {
 	}
 }
 
-// unknownClusters tells of names in load reports that are no services.
+// unknownClusters reports names in load reports that are no services.
 func (b *statusBuilder) unknownClusters(p *plan.Plan) {
 	if p == nil {
 		return
@@ -182,7 +182,7 @@ func (b *statusBuilder) unknownClusters(p *plan.Plan) {
 	}
 }
 
-// localities tells of clients in places that nothing else knows.
+// localities reports clients in places that nothing else knows.
 func (b *statusBuilder) localities(p *plan.Plan, all []Client) {
 	if p == nil || p.Topology == nil {
 		return

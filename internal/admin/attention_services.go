@@ -61,7 +61,7 @@ const longestAbsence = 30 * time.Second
 // and waits for clients to report.
 const longestAbsenceOfGroup = 2 * time.Minute
 
-// lifetimes tells of assignments that end while Isobar restarts.
+// lifetimes reports assignments that end while Isobar restarts.
 func (b *statusBuilder) lifetimes(svc *plan.Service) {
 	absence, while := longestAbsence, "a restart of Isobar and Envoy's pause before it connects again (up to 20 s)"
 	if b.grouped {
@@ -99,7 +99,7 @@ func (b *statusBuilder) fit(svc *plan.Service) {
 	}
 }
 
-// site tells of the health of a locality.
+// site reports the health of a locality.
 func (b *statusBuilder) site(svc *plan.Service, i int) {
 	site := &svc.Sites[i]
 	all, usable, l := len(site.Group.Endpoints), site.Group.Usable(), site.Group.Locality
@@ -117,7 +117,7 @@ func (b *statusBuilder) site(svc *plan.Service, i int) {
 // unhealthy are more than health checks are there to deal with.
 const manyUnhealthy = 0.2
 
-// partly tells of a locality of which some endpoints are unhealthy. Those that drain
+// partly reports a locality of which some endpoints are unhealthy. Those that drain
 // do what they were told to.
 func (b *statusBuilder) partly(svc *plan.Service, g *isobar.EndpointGroup) {
 	var down []string
@@ -147,7 +147,7 @@ type Degraded struct {
 	Binds   bool   `json:"binds"` // false: its mode, or its policy, does not look at what is missing
 }
 
-// degraded tells of the input of a service that is most degraded.
+// degraded reports the input of a service that is most degraded.
 func (b *statusBuilder) degraded(svc *plan.Service) {
 	worst, ok := svc.Degraded()
 	if !ok {
@@ -202,7 +202,7 @@ type AutoSummary struct {
 	Back    int `json:"back"` // of these, services whose last step was one back
 }
 
-// auto takes a service into the summary. That one was demoted, somebody should
+// auto takes a service into the summary. That one was demoted, an operator should
 // know.
 func (b *statusBuilder) auto(svc *plan.Service) {
 	t := svc.Rollout.Explain(svc.Spec.Promote)

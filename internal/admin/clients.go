@@ -173,7 +173,7 @@ type ClientList struct {
 	Deviating []DeviatingSource `json:"deviating,omitempty"`
 }
 
-// fleetAPI tells of what is connected, and of where endpoints come from.
+// fleetAPI serves the clients and checkers that are connected, and the sources of endpoints.
 type fleetAPI struct{ *core }
 
 // getClients answers GET /v1/clients: with ?service=NAME those that

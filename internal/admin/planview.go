@@ -89,7 +89,7 @@ type WeightView struct {
 	Weight   uint32          `json:"weight"`
 }
 
-// planAPI tells of the plan, and why it is so.
+// planAPI serves the plan and its explanations.
 type planAPI struct{ *core }
 
 // getPlan shows the published plan, or with ?service= one service of it.

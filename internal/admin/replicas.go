@@ -34,7 +34,7 @@ type Forwarded struct {
 	IfMatch      string // the header of this name; "" = none
 }
 
-// replicaAPI has the leader of the group carry out writes, and tells of the group.
+// replicaAPI has the leader of the group carry out writes, and shows the group.
 type replicaAPI struct {
 	*core
 

@@ -101,7 +101,7 @@ func (s *Server) orderRoutes(large func(pattern string, h http.HandlerFunc), wri
 	}
 }
 
-// sourceRoutes lists what tells of the providers of endpoints.
+// sourceRoutes lists the routes that show the providers of endpoints.
 func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
 	if s.opts.Providers == nil {
 		return
@@ -111,7 +111,7 @@ func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
 	large("/v1/discovery/kubernetes", s.fleet.getKubernetes)
 }
 
-// replicaRoutes lists what tells of a group of replicas.
+// replicaRoutes lists the routes that show a group of replicas.
 func (s *Server) replicaRoutes(read func(pattern string, h http.HandlerFunc), write, led func(method, pattern string, limit int64, h writeFunc)) {
 	read("/v1/replicas", s.replicas.getReplicas)
 	if s.opts.Replicas != nil {

@@ -291,7 +291,7 @@ func (b *statusBuilder) health(ctx context.Context, s *core) {
 	}
 }
 
-// verdicts tells of what checkers found of a service.
+// verdicts reports what checkers found of a service.
 func (b *statusBuilder) verdicts(r *health.ServiceReport) {
 	attend := func(code Code, text string) {
 		b.attend(NewAttention(code, "%s: %s", r.Service, text).Of(r.Service).See("isobar health %s", r.Service))

@@ -163,7 +163,7 @@ type shares struct {
 	sites   []isobar.Locality
 
 	lostAbove uint64                   // changes above this version were lost by a restart
-	fixed     map[isobar.Locality]bool // sources that lost changes tell of
+	fixed     map[isobar.Locality]bool // sources that lost changes concern
 	dropFixed bool
 }
 

@@ -10,7 +10,7 @@ import (
 // carry brings the published shares over to today's sites and health: what
 // vanished, unhealthy or barred sites had goes to the nearest headroom at
 // once; a site that came back gets nothing yet; a site that lost endpoints
-// keeps its share unless that takes it above its limit. moved tells of each source
+// keeps its share unless that takes it above its limit. moved reports each source
 // whether failures changed its shares.
 func carry(t *terms, rows []row) (from shares, moved []bool) {
 	from, moved = newShares(len(rows), len(t.sites)), make([]bool, len(rows))

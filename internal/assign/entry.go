@@ -43,7 +43,7 @@ func (e *entry) decideMembership(decide bool) {
 	}
 }
 
-// exit keeps a site that should leave for some ticks, as far as it has room,
+// exit keeps a site that should leave for some ticks, as far as it has headroom,
 // then lets it go.
 func (e *entry) exit(l int, decide bool) {
 	if e.from[l] <= 0 || e.want[l] >= exitShare-tiny {
@@ -87,7 +87,7 @@ func (e *entry) transfer(from, to int, share float64) {
 var entryText = fmt.Sprintf("localities that would get less than %g%% of the requests get none: ", 100*entryShare)
 
 // enter leaves out sites that are new to the row and too small, the smallest
-// first, where the others have room for what they were to get.
+// first, where the others have headroom for what they were to get.
 func (e *entry) enter() {
 	tried, at := 0.0, -1 // the candidates come in the order of share and site
 	left, count, last := 0.0, 0, 0

@@ -133,7 +133,7 @@ func (r *row) splitInto(dst []float64, share float64) {
 }
 
 // splitNear puts everything on the open sites whose cost is at most bound, in
-// proportion to room, or, where none has room, to what they are made for.
+// proportion to headroom, or, where none has headroom, to what they are made for.
 func (r *row) splitNear(dst, cost []float64, bound float64, room []float64) {
 	in := func(l int) bool { return r.open(l) && cost[l] <= bound }
 	for _, measure := range [][]float64{room, r.scope.spread} {

@@ -73,7 +73,7 @@ func (p *portion) topUp(load, full []float64) {
 }
 
 // bestRemainder finds the site that rounding down cut most, among those that
-// have room for one more unit.
+// have headroom for one more unit.
 func (p *portion) bestRemainder(load, full []float64, given []bool, step float64) int {
 	at, most := -1, 0.0
 	for l, v := range p.next {

@@ -99,7 +99,7 @@ func (c *Checker) Run(ctx context.Context) {
 	}
 }
 
-// trouble is what the log tells of a stream that could not be had.
+// trouble is the log entry for a stream that could not be opened.
 func (c *Checker) trouble(err error, wait time.Duration) []slog.Attr {
 	out := []slog.Attr{slog.Any("error", err), slog.Duration("retry_in", wait)}
 	if c.opts.Hint != nil && err != nil {

@@ -37,7 +37,7 @@ const longestAbsence = 30 * time.Second
 // clients to report before it answers those that come back, and some time to connect.
 const longestAbsenceOfGroup = 2 * time.Minute
 
-// checkLifetimes tells of assignments that outlast the restart of a server, but not that of a
+// checkLifetimes reports assignments that outlast the restart of a server, but not that of a
 // group. at is where the group stands.
 func checkLifetimes(at *strict.Value, services []isobar.Service) {
 	for i := range services {

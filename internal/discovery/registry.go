@@ -129,7 +129,7 @@ func (r *Registry) State() (*isobar.Topology, health.Table) {
 	return s.topology, s.health
 }
 
-// Changed signals that State gives something new. It has room for one signal:
+// Changed signals that State gives something new. It holds one signal:
 // several changes may come as one. It serves one reader.
 func (r *Registry) Changed() <-chan struct{} { return r.changed }
 

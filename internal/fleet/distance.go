@@ -45,7 +45,7 @@ func DistantDialer(dial Dialer, rtt func(address string) time.Duration) Dialer {
 	}
 }
 
-// chunkSize is how much is read at once; it has room for two HTTP/2 frames of
+// chunkSize is how much is read at once; it holds two HTTP/2 frames of
 // the default size.
 const chunkSize = 32 << 10
 

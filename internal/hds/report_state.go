@@ -34,7 +34,7 @@ type slot struct {
 	locality isobar.Locality
 	check    isobar.EndpointCheck // how it is probed, where it differs from other endpoints
 	sockets  string               // TLS settings of its service, see [health.Sockets]
-	from     time.Time            // reports before that may tell of what stood there before
+	from     time.Time            // reports before that may concern what stood there before
 
 	status   isobar.HealthStatus // Unknown before the first report
 	arrived  time.Time

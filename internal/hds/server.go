@@ -92,7 +92,7 @@ type Server struct {
 	stop    sync.Once
 }
 
-// readAtOnce is how many messages are decoded and handled at once: one that tells of 50,000
+// readAtOnce is how many messages are decoded and handled at once: one that reports 50,000
 // endpoints takes 30 MiB meanwhile.
 const readAtOnce = 4
 

@@ -311,7 +311,7 @@ func (st *stream) report(data []byte, now time.Time) error {
 
 // How often a checker may report, in the long run and at once. Real ones report once in an
 // interval; what has waited while a connection hung comes at once. Every report counts, since it
-// may tell of a failure, so a checker beyond its pace is read slowly instead: its transport fills
+// may report a failure, so a checker beyond its pace is read slowly instead: its transport fills
 // up, and it has to wait.
 const (
 	reportsPerInterval = 16

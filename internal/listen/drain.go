@@ -198,7 +198,7 @@ func (l *counted) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	c, err := l.Listener.Accept()
-	l.next <- struct{}{} // which has room: it is the only one
+	l.next <- struct{}{} // which does not block: it is the only one
 	if err != nil {
 		return nil, err
 	}

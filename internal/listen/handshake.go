@@ -17,7 +17,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admission"
 )
 
-// tlsCredentials tells of handshakes that fail: the client is told little, and
+// tlsCredentials reports handshakes that fail: the client is told little, and
 // often shows less.
 type tlsCredentials struct {
 	credentials.TransportCredentials
@@ -97,7 +97,7 @@ func (g *Gate) transportCredentials() credentials.TransportCredentials {
 	return g.messages.Over(tlsCredentials{credentials.NewTLS(g.xds.Config("h2")), g.handshakeFailed})
 }
 
-// messagesTookTooMuch tells of a connection that was closed for them.
+// messagesTookTooMuch reports a connection that was closed for them.
 func (g *Gate) messagesTookTooMuch(peer net.Addr, bytes int64) {
 	if skipped, ok := g.logs.Allow(time.Now()); ok {
 		g.log.Warn("closed a connection with too many incomplete or unread messages", "reason", admission.PartMessages,

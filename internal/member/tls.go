@@ -10,7 +10,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica"
 )
 
-// Listener names the listener for peers in what the server tells of certificates.
+// Listener names the listener for peers in the list of certificates of the server.
 const Listener = "replicas"
 
 // openTLS reads the certificates of connections between replicas, and returns those that

@@ -126,7 +126,7 @@ func (r *LocalityExplained) limit() *LimitExplained {
 	return &r.Limits[i]
 }
 
-// full tells of a locality that carries all that it may.
+// full reports a locality that carries all that it may.
 func full(r *LocalityExplained) string {
 	load, limit := r.Load+r.UnmanagedLoad, r.Limit+r.UnmanagedLoad
 	if raised := limit / (r.Ceiling * r.Capacity); raised > raisedSlack {

@@ -279,7 +279,7 @@ func landed(l *load.ServiceLoad) float64 {
 // explain warns, as a fraction of it.
 const offRatio = 0.2
 
-// callWarnings suggest calls that are only observed, and tell of ratios that do
+// callWarnings suggest calls that are only observed, and report ratios that do
 // not hold.
 func (e *explainer) callWarnings() []string {
 	var out []string

@@ -211,7 +211,7 @@ const undeclaredSlack = 1.25
 // applyDemand gives sites without declared capacity theirs: endpoints count
 // equal, and a locality may carry up to 1.25 times the mean rate per endpoint
 // of its region, or of the whole service where that is more: regions without
-// demand of their own have room for that of others, and what comes from regions
+// demand of their own have headroom for that of others, and what comes from regions
 // without endpoints fits too. There is no queue term: what is not known must
 // not look precise. Without demand endpoints count as those with a known capacity.
 func (s sites) applyDemand(from sources) {

@@ -157,7 +157,7 @@ func Restored(saved *Saved, after *Plan) Change {
 	return c
 }
 
-// Outline is a service as far as changes tell of it.
+// Outline is a service with the fields that changes need.
 func Outline(s *Service) *SavedService {
 	out := &SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities()}
 	for i := range s.Result.Sources {
@@ -166,7 +166,7 @@ func Outline(s *Service) *SavedService {
 	return out
 }
 
-// stepOf tells of the step that mode auto took between two plans; empty for none.
+// stepOf reports the step that mode auto took between two plans; empty for none.
 func stepOf(before, after *Service) string {
 	if before == nil || after == nil || before.Rollout == after.Rollout || after.Rollout == nil {
 		return ""

@@ -19,7 +19,7 @@ type Explanation struct {
 	Version string          `json:"version"`
 	Made    time.Time       `json:"made"`
 
-	// Summary is one sentence for somebody who has no time.
+	// Summary is the whole explanation in one sentence.
 	Summary string `json:"summary"`
 
 	Mode     isobar.Mode `json:"mode"`

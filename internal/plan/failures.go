@@ -120,7 +120,7 @@ func (s *Service) Serving() []isobar.Locality {
 	return out
 }
 
-// sitesFailing tells of localities where everything fails, but for those that are
+// sitesFailing reports localities where everything fails, but for those that are
 // told to be unreachable, and, where the whole service is not told of, of those where
 // much does.
 func (s *Service) sitesFailing(partly bool) []Trouble {
@@ -139,7 +139,7 @@ func (s *Service) sitesFailing(partly bool) []Trouble {
 	return out
 }
 
-// endpointsFailing tells of endpoints that fail much more than the others of their
+// endpointsFailing reports endpoints that fail much more than the others of their
 // locality, where clients report by endpoint.
 func endpointsFailing(measured *load.ServiceLoad) []Trouble {
 	window := time.Duration(0)

@@ -146,7 +146,7 @@ func (e *explainer) learnedWarnings() []string {
 	return out
 }
 
-// observed finds what requests tell of the capacity; nil when nothing does.
+// observed returns the capacity that requests show; nil when they show none.
 func (p PlannedSite) observed() *ObservedCapacity {
 	i, ok := slices.BinarySearchFunc(p.of.Observed, p.locality(), func(x ObservedCapacity, l isobar.Locality) int { return x.Locality.Compare(l) })
 	if !ok {

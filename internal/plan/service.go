@@ -137,7 +137,7 @@ type Overload struct {
 }
 
 // Overloads lists the localities that are planned beyond their declared capacity,
-// in the order of the sites: because nothing else has room, because the mode or a
+// in the order of the sites: because nothing else has headroom, because the mode or a
 // pause keeps traffic there, or because shares are on their way.
 func (s *Service) Overloads() []Overload {
 	if s.Result == nil || len(s.Result.Load) != len(s.Sites) || len(s.Spec.Localities) != len(s.Sites) {

@@ -205,7 +205,7 @@ func sentWeights(sl *isobar.ServiceLocality, rates []float64, declared bool) []u
 	return out
 }
 
-// show brings out, what a plan tells of the sites, up to date with them.
+// show brings out, what a plan shows of the sites, up to date with them.
 func (s sites) show(out []assign.Site) {
 	for i := range s {
 		s[i].bound()

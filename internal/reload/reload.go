@@ -144,7 +144,7 @@ func Start(o *Options) (*Configuration, error) {
 	return c, nil
 }
 
-// Serve names what a reload tells of its changes: it is built after the configuration of the
+// Serve names what a reload reports its changes to: it is built after the configuration of the
 // start is in force.
 func (c *Configuration) Serve(services Services, clients Clients, loop Loop) {
 	c.services, c.clients, c.loop = services, clients, loop

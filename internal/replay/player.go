@@ -14,7 +14,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/replay/deep"
 )
 
-// Player has pure code decide again what a trace tells of.
+// Player has pure code decide again the inputs of a trace.
 type Player struct {
 	in   *Reader
 	sums summer
@@ -254,7 +254,7 @@ func shareDifference(is, was *plan.ServiceChange) string {
 	return "the same shares, but another explanation"
 }
 
-// WhatIf decides what a trace tells of under another configuration: the same
+// WhatIf decides the inputs of a trace under another configuration: the same
 // demand, health and orders, but its own plans. What clients would have done
 // under them, a trace can't know.
 type WhatIf struct {

@@ -32,7 +32,7 @@ type services struct {
 	loop     *control.Loop
 }
 
-// Register implements [listen.Services]. Health and reflection tell of all services, so
+// Register implements [listen.Services]. Health and reflection show all services, so
 // they come last.
 func (s *services) Register(g *grpc.Server, only2017 bool) {
 	xds.Register(g, s.xds, only2017)
@@ -124,7 +124,7 @@ func (s *services) polls() http.Handler {
 }
 
 // Reauthorize implements [reload.Services]: it checks the streams that are open by other
-// rules than before. Where they take a role or a locality from somebody, it is mostly
+// rules than before. Where they take a role or a locality from a client, it is mostly
 // because a key was lost, and a stream may stay open for weeks.
 func (s *services) Reauthorize() {
 	s.xds.Reauthorize()

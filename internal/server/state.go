@@ -115,7 +115,7 @@ func loadJSON[T any](s store.Store, key string) (*T, error) {
 }
 
 // save writes a key. It knows at which revision the key stands from its last
-// write, and reads it only the first time and when somebody else wrote.
+// write, and reads it only the first time and after another process has written.
 func (s *loopState) save(key string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {

@@ -37,7 +37,7 @@ type client struct {
 	dropped  float64
 	reported time.Duration // end of the last window
 	windows  uint64
-	node     load.Node     // what it tells of itself
+	node     load.Node     // what it reports of itself
 	arriving []arrival     // in order
 	sent     time.Duration // when the newest report arrives
 }
@@ -170,7 +170,7 @@ func (w *world) send(c *client, now time.Duration) {
 	c.arriving = append(c.arriving, arrival{due: c.sent, report: c.window(now, startTime.Add(c.sent))})
 }
 
-// window is what a client tells of the time since its last report. Counters are
+// window is what a client reports for the time since its last report. Counters are
 // whole numbers; what is left over stays for the next window.
 func (c *client) window(now time.Duration, arrived time.Time) load.Report {
 	s := c.population.group.service
@@ -210,7 +210,7 @@ func (c *client) window(now time.Duration, arrived time.Time) load.Report {
 	return load.Report{Arrived: arrived, Services: []load.ServiceReport{sr}}
 }
 
-// gauge is what a client tells of its requests in progress.
+// gauge is what a client reports of its requests in progress.
 func (c *client) gauge(k *count) uint32 {
 	n := k.gauge()
 	if src := c.population.source; c.liar && src != nil && src.LieInProgress != nil {
@@ -243,7 +243,7 @@ func collect(services []*service, now time.Duration, out []load.StreamWindow) []
 	return out
 }
 
-// describe is what it tells of itself.
+// describe is what it reports of itself.
 func (c *client) describe() load.Node {
 	agent := load.AgentEnvoy
 	if c.kind == dataplane.GRPC {

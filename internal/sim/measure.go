@@ -302,7 +302,7 @@ func (t *classTotals) add(sent, shed, failed float64) {
 	t.failed += failed
 }
 
-// byClass tells of the classes that sent anything.
+// byClass reports the classes that sent anything.
 func (t *totals) byClass() []ClassShare {
 	var out []ClassShare
 	for c := range t.classes {

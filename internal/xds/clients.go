@@ -145,7 +145,7 @@ func describeType(w *watch) ClientType {
 	return t
 }
 
-// describe tells of a poller as of a stream. Server.mu is held.
+// describe returns a poller as a Client, like a stream. Server.mu is held.
 func (p *poller) describe() Client {
 	kind, _ := resource.ParseURL(p.key.url)
 	inSync := p.acked == p.version
@@ -186,9 +186,9 @@ type Subscription struct {
 // the service now.
 func (s *Server) Subscribed(l isobar.Locality, service string) bool {
 	s.mu.Lock()
-	z := s.groups[l]
+	g := s.groups[l]
 	s.mu.Unlock()
-	return z != nil && z.asksFor(service)
+	return g != nil && g.asksFor(service)
 }
 
 // Subscriptions lists who asks for which assignment, by locality and service;
@@ -203,8 +203,8 @@ func (s *Server) Subscriptions() []Subscription {
 	groups := s.allGroups()
 	slices.SortFunc(groups, func(a, b *localityGroup) int { return a.locality.Compare(b.locality) })
 	out := make([]Subscription, 0, s.subscriptions.Load())
-	for _, z := range groups {
-		out = z.describe(set, out)
+	for _, g := range groups {
+		out = g.describe(set, out)
 	}
 	s.subscriptions.Store(int64(len(out) + len(out)/8)) // about as many the next time
 	return out
@@ -228,7 +228,7 @@ func (s *Server) Introspect() iter.Seq[Introspected] {
 	}
 }
 
-// introspectPolls tells of the clients that poll, in the order in which they
+// introspectPolls lists the clients that poll, in the order in which they
 // came.
 func (s *Server) introspectPolls() []Introspected {
 	s.mu.Lock()

@@ -49,7 +49,7 @@ func (s *session) follow(w *watch, before *view.View) {
 	}
 	s.renew(w, before, names)
 	if known && w.otherwise && w.kind != resource.Endpoints {
-		s.renewOtherwise(w, before) // names tells of services only
+		s.renewOtherwise(w, before) // names holds services only
 	}
 }
 

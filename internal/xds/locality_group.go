@@ -64,53 +64,53 @@ func newLocalityGroup(l isobar.Locality, appeared func(), names *nameBudget) *lo
 
 // update brings the group to a set and gives its view, which streams have to
 // follow. What is subscribed is encoded here, once for all of them.
-func (z *localityGroup) update(set *view.Set) *view.View {
-	z.updating.Lock()
-	defer z.updating.Unlock()
-	z.mu.Lock()
-	old := z.view
-	z.mu.Unlock()
+func (g *localityGroup) update(set *view.Set) *view.View {
+	g.updating.Lock()
+	defer g.updating.Unlock()
+	g.mu.Lock()
+	old := g.view
+	g.mu.Unlock()
 	if old != nil && old.Set().Seq() >= set.Seq() {
 		set = old.Set() // a later one got here first
 	}
 	if old != nil && old.Set() == set {
 		return old
 	}
-	z.begin(set)
-	view := set.View(z.locality, old, z.subscribed)
-	keys := z.concerned(view, old)
+	g.begin(set)
+	view := set.View(g.locality, old, g.subscribed)
+	keys := g.concerned(view, old)
 	for _, key := range keys { // outside the lock, so that nobody waits for it but who needs it
 		view.LookupAs(key.as, resource.Endpoints, key.name)
 	}
-	z.replace(view, keys)
+	g.replace(view, keys)
 	return view
 }
 
 // begin notes that a view is being made: what is subscribed from now on may be
 // missing among what it says has changed.
-func (z *localityGroup) begin(set *view.Set) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.making = set.Seq()
+func (g *localityGroup) begin(set *view.Set) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.making = set.Seq()
 }
 
 // concerned lists what is subscribed of which a view may give something else than
 // the one before, in no order.
-func (z *localityGroup) concerned(view, before *view.View) []subKey {
-	z.mu.Lock()
-	defer z.mu.Unlock()
+func (g *localityGroup) concerned(view, before *view.View) []subKey {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	var names []string
 	known := false
 	if before != nil {
 		names, known = view.Changed(before.Set().Seq(), resource.Endpoints)
 	}
 	if !known {
-		return slices.AppendSeq(make([]subKey, 0, len(z.subs)), maps.Keys(z.subs))
+		return slices.AppendSeq(make([]subKey, 0, len(g.subs)), maps.Keys(g.subs))
 	}
 	var out []subKey
 	for _, name := range names {
-		for as := range z.as {
-			if key := (subKey{name, as}); z.subs[key] != nil {
+		for as := range g.as {
+			if key := (subKey{name, as}); g.subs[key] != nil {
 				out = append(out, key)
 			}
 		}
@@ -120,29 +120,29 @@ func (z *localityGroup) concerned(view, before *view.View) []subKey {
 
 // replace publishes a view, which differs for these keys. What was subscribed in
 // the meantime began with the view before.
-func (z *localityGroup) replace(view *view.View, keys []subKey) {
+func (g *localityGroup) replace(view *view.View, keys []subKey) {
 	now := time.Now()
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.view = view
-	if z.aliases > 0 {
-		z.asked = nil // a name may stand for another service than before
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.view = view
+	if g.aliases > 0 {
+		g.asked = nil // a name may stand for another service than before
 	}
-	close(z.changed)
-	z.changed = make(chan struct{})
-	for _, key := range slices.Concat(keys, z.came) {
-		if sub := z.subs[key]; sub != nil {
+	close(g.changed)
+	g.changed = make(chan struct{})
+	for _, key := range slices.Concat(keys, g.came) {
+		if sub := g.subs[key]; sub != nil {
 			sub.publish(versionOf(view, key), now)
 		}
 	}
-	z.making, z.came = 0, nil
+	g.making, g.came = 0, nil
 }
 
 // followers appends the group's streams, in no order.
-func (z *localityGroup) followers(streams []*stream) []*stream {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	for st := range z.streams {
+func (g *localityGroup) followers(streams []*stream) []*stream {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for st := range g.streams {
 		streams = append(streams, st)
 	}
 	return streams
@@ -155,146 +155,146 @@ func versionOf(view *view.View, key subKey) string {
 	return ""
 }
 
-func (z *localityGroup) subscribed(name string) bool {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.wants(name)
+func (g *localityGroup) subscribed(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.wants(name)
 }
 
 // asksFor reports whether anybody subscribes to the assignment of a service, by
 // whatever name. Those who ask by an alias count even if a service has that name.
-func (z *localityGroup) asksFor(service string) bool {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.wanted[service] > 0
+func (g *localityGroup) asksFor(service string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.wanted[service] > 0
 }
 
 // wants tells whether anybody subscribes to an assignment, in whatever form. The
 // lock is held.
-func (z *localityGroup) wants(name string) bool { return z.versions[name] > 0 }
+func (g *localityGroup) wants(name string) bool { return g.versions[name] > 0 }
 
 // add makes st follow the group and gives the view to start from.
-func (z *localityGroup) add(st *stream) *view.View {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.streams[st] = struct{}{}
-	return z.view
+func (g *localityGroup) add(st *stream) *view.View {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.streams[st] = struct{}{}
+	return g.view
 }
 
 // current gives the view, and a channel that closes when there is a newer one.
-func (z *localityGroup) current() (*view.View, <-chan struct{}) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.view, z.changed
+func (g *localityGroup) current() (*view.View, <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.view, g.changed
 }
 
-func (z *localityGroup) remove(st *stream) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	delete(z.streams, st)
+func (g *localityGroup) remove(st *stream) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.streams, st)
 }
 
 // subscribe tells up to which view changes of the assignment may not be listed.
-func (z *localityGroup) subscribe(key subKey, a *nameAccount) (seq uint64) {
-	first, seq := z.count(key, a)
+func (g *localityGroup) subscribe(key subKey, a *nameAccount) (seq uint64) {
+	first, seq := g.count(key, a)
 	if first {
-		z.appeared()
+		g.appeared()
 	}
 	return seq
 }
 
 // count notes one more subscriber and tells whether it is the first.
-func (z *localityGroup) count(key subKey, a *nameAccount) (first bool, seq uint64) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.enter(key, a), z.unlisted()
+func (g *localityGroup) count(key subKey, a *nameAccount) (first bool, seq uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.enter(key, a), g.unlisted()
 }
 
 // unlisted is up to which view changes of what is subscribed to now may not be
 // listed. The lock is held.
-func (z *localityGroup) unlisted() uint64 { return max(z.making, z.view.Set().Seq()) }
+func (g *localityGroup) unlisted() uint64 { return max(g.making, g.view.Set().Seq()) }
 
 // subscribeAll is subscribe for all names in the list of a watch, unless may refuses.
-func (z *localityGroup) subscribeAll(w *watch, a *nameAccount, may growth) (seq uint64, err error) {
-	z.mu.Lock()
+func (g *localityGroup) subscribeAll(w *watch, a *nameAccount, may growth) (seq uint64, err error) {
+	g.mu.Lock()
 	if err := may(); err != nil { // asked while no other stream of the group can grow
-		z.mu.Unlock()
+		g.mu.Unlock()
 		return 0, err
 	}
 	first := false
 	for _, n := range w.list.names {
-		first = z.enter(w.key(n), a) || first
+		first = g.enter(w.key(n), a) || first
 	}
-	seq = z.unlisted()
-	z.mu.Unlock()
+	seq = g.unlisted()
+	g.mu.Unlock()
 	if first {
-		z.appeared()
+		g.appeared()
 	}
 	return seq, nil
 }
 
 // subscription gives what is subscribed to; nil if it is not.
-func (z *localityGroup) subscription(key subKey) *subscription {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.subs[key]
+func (g *localityGroup) subscription(key subKey) *subscription {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.subs[key]
 }
 
 // enter counts a subscriber, and tells whether it is the first. The lock is held.
-func (z *localityGroup) enter(key subKey, a *nameAccount) (first bool) {
-	sub := z.subs[key]
+func (g *localityGroup) enter(key subKey, a *nameAccount) (first bool) {
+	sub := g.subs[key]
 	if first = sub == nil; first {
-		sub = &subscription{current: versionOf(z.view, key), account: a}
-		z.subs[key], z.asked = sub, nil
-		if z.making > 0 {
-			z.came = append(z.came, key)
+		sub = &subscription{current: versionOf(g.view, key), account: a}
+		g.subs[key], g.asked = sub, nil
+		if g.making > 0 {
+			g.came = append(g.came, key)
 		}
-		z.as[key.as]++
-		z.names.add(a, key.size())
-		z.versions[key.name]++
-		z.want(key, 1)
+		g.as[key.as]++
+		g.names.add(a, key.size())
+		g.versions[key.name]++
+		g.want(key, 1)
 	}
 	sub.streams++
 	return first
 }
 
 // want counts subs by service: n more. The lock is held.
-func (z *localityGroup) want(key subKey, n int) {
+func (g *localityGroup) want(key subKey, n int) {
 	service, alias := key.services()
-	z.wanted[service] += n
-	if z.wanted[service] == 0 {
-		delete(z.wanted, service)
+	g.wanted[service] += n
+	if g.wanted[service] == 0 {
+		delete(g.wanted, service)
 	}
 	if alias == "" {
 		return
 	}
-	z.aliases += n
-	z.wanted[alias] += n
-	if z.wanted[alias] == 0 {
-		delete(z.wanted, alias)
+	g.aliases += n
+	g.wanted[alias] += n
+	if g.wanted[alias] == 0 {
+		delete(g.wanted, alias)
 	}
 }
 
 // unsubscribe is told the version that the stream acknowledged last.
-func (z *localityGroup) unsubscribe(key subKey, acked string) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	sub := z.subs[key]
+func (g *localityGroup) unsubscribe(key subKey, acked string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	sub := g.subs[key]
 	if sub == nil {
 		return
 	}
 	sub.streams--
 	if sub.streams == 0 {
-		delete(z.subs, key)
-		z.asked = nil
-		if z.as[key.as]--; z.as[key.as] == 0 {
-			delete(z.as, key.as)
+		delete(g.subs, key)
+		g.asked = nil
+		if g.as[key.as]--; g.as[key.as] == 0 {
+			delete(g.as, key.as)
 		}
-		z.names.add(sub.account, -key.size())
-		z.want(key, -1)
-		if z.versions[key.name]--; !z.wants(key.name) {
-			delete(z.versions, key.name)
-			z.view.Forget(key.name)
+		g.names.add(sub.account, -key.size())
+		g.want(key, -1)
+		if g.versions[key.name]--; !g.wants(key.name) {
+			delete(g.versions, key.name)
+			g.view.Forget(key.name)
 		}
 		return
 	}
@@ -305,12 +305,12 @@ func (z *localityGroup) unsubscribe(key subKey, acked string) {
 // awaitACK says of a subscriber of assignments whether to wait until it says that it
 // has what is published. Of one that asks once, and is not heard of again, that
 // would never come.
-func (z *localityGroup) awaitACK(keys []subKey, yes bool) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
+func (g *localityGroup) awaitACK(keys []subKey, yes bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	now := time.Now()
 	for _, k := range keys {
-		sub := z.subs[k]
+		sub := g.subs[k]
 		if sub == nil {
 			continue
 		}
@@ -324,14 +324,14 @@ func (z *localityGroup) awaitACK(keys []subKey, yes bool) {
 }
 
 // acknowledge notes that a stream now holds what it was sent.
-func (z *localityGroup) acknowledge(as rpc.As, subs []*sub, now time.Time) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
+func (g *localityGroup) acknowledge(as rpc.As, subs []*sub, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for _, s := range subs {
 		if s.sent == nil {
 			continue
 		}
-		if sub := z.subs[subKey{s.name, as}]; sub != nil {
+		if sub := g.subs[subKey{s.name, as}]; sub != nil {
 			sub.move(s.acked, s.sent.Steers())
 			sub.noteConverged(now)
 		}
@@ -340,13 +340,13 @@ func (z *localityGroup) acknowledge(as rpc.As, subs []*sub, now time.Time) {
 }
 
 // acknowledgeShared is acknowledge for a response that many streams are sent.
-func (z *localityGroup) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
+func (g *localityGroup) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for _, i := range a.items {
 		sub := i.sub
 		if sub == nil || sub.streams == 0 { // all left, and others came
-			if sub = z.subs[subKey{i.name, as}]; sub == nil {
+			if sub = g.subs[subKey{i.name, as}]; sub == nil {
 				continue
 			}
 		}
@@ -368,13 +368,13 @@ type asked struct {
 
 // services lists what the group's streams ask for, by service. The lock is held.
 // It is asked for with every plan and changes when clients come and go.
-func (z *localityGroup) services() []asked {
-	if z.asked != nil {
-		return z.asked
+func (g *localityGroup) services() []asked {
+	if g.asked != nil {
+		return g.asked
 	}
-	out := make([]asked, 0, len(z.subs))
-	for key, sub := range z.subs {
-		if service := z.view.Set().ServiceOf(key.name); service != "" { // others stand for nothing
+	out := make([]asked, 0, len(g.subs))
+	for key, sub := range g.subs {
+		if service := g.view.Set().ServiceOf(key.name); service != "" { // others stand for nothing
 			out = append(out, asked{service, []*subscription{sub}})
 		}
 	}
@@ -387,17 +387,17 @@ func (z *localityGroup) services() []asked {
 		}
 		joined = append(joined, a)
 	}
-	z.asked = joined
+	g.asked = joined
 	return joined
 }
 
 // describe appends the group's subscriptions by service. The clients of a service
 // have what is published, which is the set, when those of every form have it.
-func (z *localityGroup) describe(set *view.Set, out []Subscription) []Subscription {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	for _, a := range z.services() {
-		d := Subscription{Locality: z.locality, Service: a.service, AckedAt: a.subs[0].ackedAt}
+func (g *localityGroup) describe(set *view.Set, out []Subscription) []Subscription {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, a := range g.services() {
+		d := Subscription{Locality: g.locality, Service: a.service, AckedAt: a.subs[0].ackedAt}
 		for _, sub := range a.subs {
 			d.Streams += sub.streams
 			if sub.current != "" {
@@ -410,7 +410,7 @@ func (z *localityGroup) describe(set *view.Set, out []Subscription) []Subscripti
 				d.AckedAt = sub.ackedAt
 			}
 		}
-		if !set.Keeps(a.service, z.view) {
+		if !set.Keeps(a.service, g.view) {
 			d.Acked, d.AckedAt = 0, time.Time{}
 		}
 		out = append(out, d)

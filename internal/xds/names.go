@@ -149,7 +149,7 @@ const (
 	subCost  = 128 // of a name that is on its way to a stream, or that a delta stream subscribes to
 	listCost = 64  // of a list of names that streams share, beside its bytes
 	headCost = 16  // of a name in a list, beside its bytes
-	wantCost = 512 // of an assignment that somebody in a locality subscribes to, in the group and its view
+	wantCost = 512 // of an assignment that a client in a locality subscribes to, in the group and its view
 
 	// modestNames is what each stream may always subscribe to: some hundred
 	// names. So a few streams with very many of them can't keep others out.

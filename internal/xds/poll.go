@@ -232,33 +232,33 @@ func (s *Server) enter(key pollKey, node rpc.Node, account string) (*poller, err
 		s.lists.release(key.names) // it holds the list already
 		return p, nil
 	}
-	z, err := s.join(key.locality)
+	g, err := s.join(key.locality)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	if other := s.pollers[key]; other != nil { // made meanwhile
 		s.mu.Unlock()
-		s.leave(z)
+		s.leave(g)
 		s.lists.release(key.names)
 		return other, nil
 	}
-	if err := s.admitPoller(z, key, account); err != nil {
+	if err := s.admitPoller(g, key, account); err != nil {
 		s.mu.Unlock()
-		s.leave(z)
+		s.leave(g)
 		return nil, err
 	}
 	s.lastID++
-	p := &poller{id: s.lastID, key: key, group: z, node: node, since: now, account: account, seen: now, known: map[string]*sub{}}
+	p := &poller{id: s.lastID, key: key, group: g, node: node, since: now, account: account, seen: now, known: map[string]*sub{}}
 	s.pollers[key] = p
 	if !s.sweeping {
 		s.sweeping = true
 		s.work.Go(s.sweeper)
 	}
 	for _, k := range p.keys() {
-		z.subscribe(k, nil)
+		g.subscribe(k, nil)
 	}
-	z.awaitACK(p.keys(), false) // until it says what it has
+	g.awaitACK(p.keys(), false) // until it says what it has
 	s.mu.Unlock()
 	return p, nil
 }
@@ -276,14 +276,14 @@ func (p *poller) keys() []subKey {
 }
 
 // admitPoller counts a new client that polls, if the quotas allow it. s.mu is held.
-func (s *Server) admitPoller(z *localityGroup, key pollKey, account string) error {
+func (s *Server) admitPoller(g *localityGroup, key pollKey, account string) error {
 	if s.stopped {
 		return errStopped
 	}
 	if n := len(s.pollers); n >= s.options.MaxStreams {
 		return fmt.Errorf("%w clients that poll: %d are known", errFull, n)
 	}
-	return s.polls.take(z, key, account, &s.options)
+	return s.polls.take(g, key, account, &s.options)
 }
 
 // listQuota reports whether there is room for a client that polls for names for which

@@ -8,7 +8,7 @@ import "fmt"
 const (
 	pollerCost = 1024 // of a client
 	sentCost   = 128  // of a name, for each client: what it was told
-	nameCost   = 1024 // of a name, for each locality and form: that somebody wants it, and what there is
+	nameCost   = 1024 // of a name, for each locality and form: that a client wants it, and what there is
 
 	accountPolls = 4 // the part of the memory for clients that poll which one account may use
 )
@@ -42,16 +42,16 @@ type polledHolders struct {
 	account *polledAccount // nil = none; kept here, since the account may be forgotten and begin again meanwhile
 }
 
-func listOf(z *localityGroup, key pollKey) polledList {
-	return polledList{z, pollKey{url: key.url, as: key.as, names: key.names}}
+func listOf(g *localityGroup, key pollKey) polledList {
+	return polledList{g, pollKey{url: key.url, as: key.as, names: key.names}}
 }
 
 // take counts a client, unless it is beyond a bound: that of memory, or half of
 // the localities, so that the others remain for clients with streams. One account
 // gets half of each, and a quarter of the memory: it leaves nothing open that would have
 // to be paid for.
-func (b *pollBudget) take(z *localityGroup, key pollKey, account string, o *Options) error {
-	list, own, shared := listOf(z, key), ownCost(key), 0
+func (b *pollBudget) take(g *localityGroup, key pollKey, account string, o *Options) error {
+	list, own, shared := listOf(g, key), ownCost(key), 0
 	if b.lists[list] == nil {
 		shared = sharedCost(key)
 	}
@@ -59,9 +59,9 @@ func (b *pollBudget) take(z *localityGroup, key pollKey, account string, o *Opti
 	switch {
 	case have != nil && 2*have.clients >= o.MaxStreams:
 		return fmt.Errorf("%w clients that poll from one address: %d are known", errFull, have.clients)
-	case have != nil && have.groups[z] == 0 && len(have.groups) >= (most+1)/2:
+	case have != nil && have.groups[g] == 0 && len(have.groups) >= (most+1)/2:
 		return fmt.Errorf("%w localities of clients that poll from one address: %d are served", errFull, len(have.groups))
-	case b.groups[z] == 0 && len(b.groups) >= most:
+	case b.groups[g] == 0 && len(b.groups) >= most:
 		return fmt.Errorf("%w localities of clients that poll: %d are served", errFull, len(b.groups))
 	}
 	if err := b.remember(own+shared, account, o); err != nil {
@@ -76,14 +76,14 @@ func (b *pollBudget) take(z *localityGroup, key pollKey, account string, o *Opti
 			b.accounts[account] = have
 		}
 		have.clients++
-		have.groups[z]++
+		have.groups[g]++
 	}
 	if b.lists[list] == nil {
 		b.lists[list] = &polledHolders{account: have}
 	}
 	b.lists[list].clients++
 	b.add(own+shared, have)
-	b.groups[z]++
+	b.groups[g]++
 	return nil
 }
 
@@ -120,10 +120,10 @@ func (b *pollBudget) fullest() (used int) {
 }
 
 // release takes back what take has counted.
-func (b *pollBudget) release(z *localityGroup, key pollKey, account string) {
+func (b *pollBudget) release(g *localityGroup, key pollKey, account string) {
 	have := b.accounts[account]
 	b.add(-ownCost(key), have)
-	list := listOf(z, key)
+	list := listOf(g, key)
 	if holders := b.lists[list]; holders != nil {
 		if holders.clients--; holders.clients == 0 {
 			delete(b.lists, list)
@@ -131,15 +131,15 @@ func (b *pollBudget) release(z *localityGroup, key pollKey, account string) {
 		}
 	}
 	if have != nil {
-		if have.groups[z]--; have.groups[z] == 0 {
-			delete(have.groups, z)
+		if have.groups[g]--; have.groups[g] == 0 {
+			delete(have.groups, g)
 		}
 		if have.clients--; have.clients == 0 {
 			delete(b.accounts, account)
 		}
 	}
-	if b.groups[z]--; b.groups[z] == 0 {
-		delete(b.groups, z)
+	if b.groups[g]--; b.groups[g] == 0 {
+		delete(b.groups, g)
 	}
 }
 

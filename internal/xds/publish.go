@@ -117,8 +117,8 @@ func (s *Server) dispatch() {
 	r := &round{log: s.options.Log}
 	for {
 		set := s.published.Load()
-		for _, z := range s.allGroups() {
-			r.group(z, set)
+		for _, g := range s.allGroups() {
+			r.group(g, set)
 		}
 		r.rest(time.Now())
 		s.mu.Lock()
@@ -141,11 +141,11 @@ type round struct {
 }
 
 // group brings a group to a set, and those of its streams that are not behind.
-func (r *round) group(z *localityGroup, set *view.Set) {
-	defer r.survive(z, set)
-	view := z.update(set)
+func (r *round) group(g *localityGroup, set *view.Set) {
+	defer r.survive(g, set)
+	view := g.update(set)
 	now := time.Now() // once: it takes as long as to compose a response
-	r.streams = z.followers(r.streams[:0])
+	r.streams = g.followers(r.streams[:0])
 	for _, st := range r.streams {
 		if st.behind.Load() {
 			r.behind = append(r.behind, st)
@@ -176,10 +176,10 @@ func (r *round) late(st *stream, now time.Time) {
 
 // survive has a defect that panics cost its group or stream this set, not the
 // process.
-func (r *round) survive(z *localityGroup, set *view.Set) {
+func (r *round) survive(g *localityGroup, set *view.Set) {
 	if p := recover(); p != nil {
 		r.log.Error("publishing failed with an internal error; the previous plan stays in force",
-			"locality", z.locality.String(), "version", set.Version(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			"locality", g.locality.String(), "version", set.Version(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
 }
 
@@ -236,10 +236,10 @@ func dueAt(now time.Time, all map[string]view.Lifetime, next map[string]time.Tim
 
 // refresh sends the assignments of services again to all who have them.
 func (s *Server) refresh(due map[string]view.Lifetime) {
-	for _, z := range s.allGroups() {
-		z.mu.Lock()
-		streams := slices.Collect(maps.Keys(z.streams))
-		z.mu.Unlock()
+	for _, g := range s.allGroups() {
+		g.mu.Lock()
+		streams := slices.Collect(maps.Keys(g.streams))
+		g.mu.Unlock()
 		for _, st := range streams {
 			if st.renewDue(due) {
 				st.offer(time.Now())

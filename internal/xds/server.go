@@ -161,12 +161,12 @@ func (s *Server) admit(st *stream) error {
 
 // release is the counterpart of admit.
 func (s *Server) release(st *stream) {
-	z := st.close()
+	g := st.close()
 	s.names.close(st.account)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if z != nil {
-		s.leaveGroup(z)
+	if g != nil {
+		s.leaveGroup(g)
 		k := clientKey{st.peer, st.node.ID}
 		if s.clients[k]--; s.clients[k] == 0 {
 			delete(s.clients, k)
@@ -193,16 +193,16 @@ func (s *Server) openClients() int {
 }
 
 // leave is the counterpart of join.
-func (s *Server) leave(z *localityGroup) {
+func (s *Server) leave(g *localityGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaveGroup(z)
+	s.leaveGroup(g)
 }
 
-func (s *Server) leaveGroup(z *localityGroup) {
-	z.members--
-	if z.members == 0 {
-		delete(s.groups, z.locality)
+func (s *Server) leaveGroup(g *localityGroup) {
+	g.members--
+	if g.members == 0 {
+		delete(s.groups, g.locality)
 	}
 }
 
@@ -210,20 +210,20 @@ func (s *Server) leaveGroup(z *localityGroup) {
 // stream.
 func (s *Server) join(l isobar.Locality) (*localityGroup, error) {
 	s.mu.Lock()
-	z := s.groups[l]
-	if z == nil {
+	g := s.groups[l]
+	if g == nil {
 		if len(s.groups) >= s.options.MaxLocalities {
 			n := len(s.groups)
 			s.mu.Unlock()
 			return nil, fmt.Errorf("%w client localities: %d are served", errFull, n)
 		}
-		z = newLocalityGroup(l, s.signalChanged, &s.names)
-		s.groups[l] = z
+		g = newLocalityGroup(l, s.signalChanged, &s.names)
+		s.groups[l] = g
 	}
-	z.members++
+	g.members++
 	s.mu.Unlock()
-	z.update(s.published.Load())
-	return z, nil
+	g.update(s.published.Load())
+	return g, nil
 }
 
 // Streams returns how many streams are open, and how many may be.

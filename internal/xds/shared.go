@@ -63,7 +63,7 @@ type sharing struct {
 
 // sharedFor gives the response that brings a watch from one view to another; nil
 // where it has to be composed for the stream alone, as always for delta. limit bounds its size. The watch has nothing on its way.
-func (z *localityGroup) sharedFor(w *watch, before, now *view.View, all bool, limit int) *shared {
+func (g *localityGroup) sharedFor(w *watch, before, now *view.View, all bool, limit int) *shared {
 	if w.kind != resource.Endpoints || w.list == nil || w.returns != nil { // those with marks differ
 		return nil
 	}
@@ -71,7 +71,7 @@ func (z *localityGroup) sharedFor(w *watch, before, now *view.View, all bool, li
 	if before != nil {
 		key.before = before.Set().Seq()
 	}
-	c := &z.sharing
+	c := &g.sharing
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.view != now {
@@ -88,7 +88,7 @@ func (z *localityGroup) sharedFor(w *watch, before, now *view.View, all bool, li
 		if len(c.made) >= maxShared {
 			return nil
 		}
-		out = z.share(w, before, now, all, limit)
+		out = g.share(w, before, now, all, limit)
 		c.made[key] = out
 	}
 	c.key, c.last = key, out
@@ -97,7 +97,7 @@ func (z *localityGroup) sharedFor(w *watch, before, now *view.View, all bool, li
 
 // share makes a shared response; nil where a stream's own state matters: something
 // is removed, clients differ, or it is too large for one response.
-func (z *localityGroup) share(w *watch, before, now *view.View, all bool, limit int) *shared {
+func (g *localityGroup) share(w *watch, before, now *view.View, all bool, limit int) *shared {
 	names := w.list.names
 	if !all {
 		changed, _ := now.Changed(before.Set().Seq(), w.kind)
@@ -112,7 +112,7 @@ func (z *localityGroup) share(w *watch, before, now *view.View, all bool, limit 
 		}
 	}
 	for _, n := range names {
-		i := sharedItem{name: n, now: w.lookup(now, n), sub: z.subscription(w.key(n))}
+		i := sharedItem{name: n, now: w.lookup(now, n), sub: g.subscription(w.key(n))}
 		if before != nil {
 			i.before = w.lookup(before, n)
 		}

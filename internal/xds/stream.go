@@ -126,22 +126,22 @@ func (s *stream) guarded(f func() error) (err error) {
 
 // takePart has the stream take part in the group of its node.
 func (s *stream) takePart(node rpc.Node) error {
-	z, err := s.server.join(node.Locality)
+	g, err := s.server.join(node.Locality)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed { // by the handler, meanwhile
-		s.server.leave(z)
+		s.server.leave(g)
 		return errStopped
 	}
-	s.node, s.group = node, z
+	s.node, s.group = node, g
 	s.server.met(s)
 	if is := s.server.options.Is2017; is != nil && s.api == rpc.V2 && is(node) {
 		s.api = rpc.V2017
 	}
-	s.view = z.add(s)
+	s.view = g.add(s)
 	return nil
 }
 

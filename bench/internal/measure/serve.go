@@ -15,7 +15,7 @@ import (
 )
 
 // Serve is the scenario of Push with `isobar serve` itself: changes go by its
-// admin API, and what it uses is what the system tells of its process. The other
+// admin API, and what it uses is what the system reports on its process. The other
 // servers are measured in the same way.
 type Serve struct {
 	Isobar        *string // path of the program

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Usage is what the system tells of a process.
+// Usage is what the system reports on a process.
 type Usage struct {
 	At  time.Time
 	CPU time.Duration // user and system, of all threads that are left

@@ -99,7 +99,7 @@ func (a *Attacker) Open(method string, more ...[2]string) (id uint32) {
 }
 
 // Data sends bytes on a stream in frames of a size, once the window of the
-// connection has room for them.
+// window of the connection allows.
 func (a *Attacker) Data(id uint32, data []byte, frame int) error {
 	for len(data) > 0 {
 		piece := data[:min(len(data), frame)]
@@ -112,7 +112,7 @@ func (a *Attacker) Data(id uint32, data []byte, frame int) error {
 	return nil
 }
 
-// Message sends the first bytes of a stream, as far and as soon as its window has room
+// Message sends the first bytes of a stream, as far and as soon as its window allows
 // for them. Only an attacker that is not deaf learns of that.
 func (a *Attacker) Message(id uint32, data []byte) error {
 	sent := 0

@@ -33,7 +33,7 @@ const (
 	RuleUnhealthy    = "unhealthy"    // no flow to unfit capacity while fit capacity remains
 	RuleConservation = "conservation" // shares and targets sum to 1, loads are what shares send
 	RuleCeiling      = "ceiling"      // no locality is lifted above its limit
-	RuleRounding     = "rounding"     // units are not put above a limit while another locality has room
+	RuleRounding     = "rounding"     // units are not put above a limit while another locality has headroom
 	RuleEntry        = "entry"        // what enters gets at least a point, or there is no room elsewhere
 	RuleStep         = "step"         // shares move at most the step of a tick
 	RuleRealised     = "realised"     // data planes do what is planned, within 1 point

@@ -125,7 +125,7 @@ func hasReason(r *assign.SourceResult, code assign.ReasonCode) bool {
 }
 
 // rounded: where a unit of a source takes a locality above its limit, none of
-// the others that it uses may have room for the unit. When share had to find a
+// the others that it uses may have headroom for the unit. When share had to find a
 // new place at once, or sources are new, there is no exact measure of what each
 // locality had to carry before rounding.
 func (c *checker) rounded() {

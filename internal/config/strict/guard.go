@@ -231,7 +231,7 @@ func isMark(text string, i int) bool {
 // time, so that 16 KB of them would take it seconds, and 4 MiB days.
 const MaxEmptyLines = 16
 
-// tooEmpty tells of the place where there are more than [MaxEmptyLines] in a row;
+// tooEmpty reports the place where there are more than [MaxEmptyLines] in a row;
 // nil where there are not. It is looked at before the parser sees the text, so it
 // does not ask how far the text goes that was opened, or whether it was one.
 func tooEmpty(text string) *Problem {

@@ -45,7 +45,7 @@ type HealthEntry struct {
 	Metadata string              // JSON text, or empty
 }
 
-// HealthRejection tells of a part of a health report that was left out.
+// HealthRejection reports a part of a health report that was left out.
 type HealthRejection struct {
 	Service string
 	Code    rpc.RejectCode

@@ -38,7 +38,7 @@ const (
 	atOnce = 2
 )
 
-// Clients are those that the service tells of.
+// Clients are those that the service shows.
 type Clients interface {
 	// Introspect gives the open streams. What it gives is used at once and not
 	// kept.

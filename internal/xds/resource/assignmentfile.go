@@ -35,7 +35,7 @@ func (e *PlaceError) Unwrap() error { return rpc.ErrMessage }
 // ReadAssignment reads a ClusterLoadAssignment of v3 or v2 in proto JSON, in
 // either spelling of the fields. It may be wrapped in an Any, in a Resource, or
 // in a discovery response that has no other assignment. Fields that are not
-// known are left out; warnings tell of the first of them. Errors are of type
+// known are left out; warnings report the first of them. Errors are of type
 // [*PlaceError].
 func ReadAssignment(text []byte) (m *endpointv3.ClusterLoadAssignment, warnings []error, err error) {
 	found, err := findAssignment(text, span{0, len(text)}, 0)

@@ -173,7 +173,7 @@ type staticKey struct {
 }
 
 // Bounds on what is kept: any number of names stands for a service, and whoever
-// asks may make them up. What is beyond is encoded whenever somebody asks.
+// asks may make them up. What is beyond is encoded at each request.
 const (
 	maxRenamed     = 1024     // names of a service
 	maxRenamedSize = 64 << 20 // bytes, estimated, of all that are kept by one builder

@@ -171,7 +171,7 @@ func (s *static) get(b *Builder, as rpc.As, kind resource.Kind, name string) *Re
 
 // maxServerListeners bounds how many listeners of gRPC servers are kept: servers
 // that listen on all addresses share a few names, and any client may make some up.
-// What is beyond is encoded whenever somebody asks.
+// What is beyond is encoded at each request.
 const maxServerListeners = 4096
 
 // serverListeners holds the encoded listeners of gRPC servers. They depend on
