@@ -226,6 +226,11 @@ const (
 // Options of a Server. Objects, Parser, Planner and Fleet must be given; the zero value of
 // everything else has a meaning.
 type Options struct {
+	Rules
+	Handlers
+	Limits
+	Metrics
+
 	Objects Objects
 	Parser  Parser
 	Planner Planner
@@ -246,11 +251,6 @@ type Options struct {
 	// Nearest lists what may be meant by a name among others, at most so many; nil =
 	// nobody knows.
 	Nearest func(name string, names []string, most int) []string
-
-	Rules
-	Handlers
-	Limits
-	Metrics
 
 	Logger *slog.Logger // nil = none
 }
