@@ -102,6 +102,34 @@ func TestArchitectureNamesExist(t *testing.T) {
 	}
 }
 
+// goFile is the path of a Go file in inline code, with its package or more of its directory.
+var goFile = regexp.MustCompile("`([\\w.-]+(?:/[\\w.-]+)+\\.go)`")
+
+// TestDecisionsNameFilesThatExist: a decision that names a file of the code follows when the file moves.
+func TestDecisionsNameFilesThatExist(t *testing.T) {
+	root := moduleRoot(t)
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "decisions", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, checked := declaredIn(t, root), 0
+	for _, page := range pages {
+		data, err := os.ReadFile(page) //nolint:gosec // of the checkout
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range goFile.FindAllStringSubmatch(string(data), -1) {
+			checked++
+			if !known.has(root, m[1]) {
+				t.Errorf("%s names %s, which does not exist", filepath.Base(page), m[1])
+			}
+		}
+	}
+	if checked < 15 {
+		t.Errorf("only %d names checked: fix this test", checked)
+	}
+}
+
 // notInGo are words in inline code that name neither a file nor an identifier of Go.
 var notInGo = []string{
 	"More", "select", "depguard", "script-admin", "isobar_", "desc…", "node.locality", "node.cluster", "isobar.dev", "isobar checker",
