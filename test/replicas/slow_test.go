@@ -5,13 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/isobar-xds/isobar/internal/replica"
 	"github.com/isobar-xds/isobar/internal/replica/engine"
@@ -19,7 +15,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/engine/etcd"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/testhelp/replicatest"
 )
 
 // noDisk is the disk of a replica that never restarts.
@@ -36,7 +31,7 @@ func (noDisk) SavePlan([]byte) error        { return nil }
 func TestManyWritesOnASlowEtcd(t *testing.T) {
 	c := startCluster(t, 1)
 	first := enginetest.Replica("first", 1)
-	direct := c.open("many", first)
+	direct := c.openFor("many", first, 30*time.Second)
 	enginetest.Do(t, direct, group.Request{Op: group.OpAcquire})
 	claim := group.Claim{Epoch: 1, Leader: first, First: group.BlockSize + 1}
 	enginetest.Do(t, direct, group.Request{Op: group.OpClaim, Claim: claim})
@@ -50,16 +45,7 @@ func TestManyWritesOnASlowEtcd(t *testing.T) {
 	}
 	enginetest.Do(t, direct, group.Request{Op: group.OpRelease})
 
-	link, err := replicatest.NewLink(strings.TrimPrefix(c.members[0].client, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = link.Close() })
-	far, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + link.Address()}, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = far.Close() })
+	link, far := c.link(t)
 	var lc net.ListenConfig
 	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
