@@ -114,7 +114,7 @@ func TestDecisionsNameFilesThatExist(t *testing.T) {
 	}
 	known, checked := declaredIn(t, root), 0
 	for _, page := range pages {
-		data, err := os.ReadFile(page) //nolint:gosec // of the checkout
+		data, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package xds_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -23,6 +24,8 @@ import (
 //	                            or to these too (delta; -a unsubscribes)
 //	c > eds stale a b           the same, with the nonce of the response before the last one
 //	c > eds unanswered a b      the same, without a nonce
+//	c > eds knows a b           the first request of a stream: the client says what it has from
+//	                            the stream before, or a version of its own where it had nothing
 //	c > accepts eds             it accepts the last response
 //	c > rejects eds: why        it rejects the last response
 //	c < eds v1: a@1 b@2         what it has been sent since: responses in this order and no others
@@ -33,7 +36,7 @@ func TestScripts(t *testing.T) {
 	testhelp.Scripts(t, func(t *testing.T, lines []testhelp.ScriptLine) {
 		t.Helper()
 		inWorld(t, func(w *world) {
-			(&script{Script: testhelp.Script{T: w.t}, w: w, clients: map[string]*client{}, before: map[string]string{}}).play(lines)
+			(&script{Script: testhelp.Script{T: w.t}, w: w, clients: map[string]*client{}, before: map[string]string{}, had: map[string]string{}}).play(lines)
 		})
 	})
 }
@@ -45,6 +48,7 @@ type script struct {
 	w       *world
 	clients map[string]*client
 	before  map[string]string // nonce of the response before the last one, by client and type
+	had     map[string]string // version by client, type and, for delta, resource
 }
 
 func (s *script) play(lines []testhelp.ScriptLine) {
@@ -155,6 +159,10 @@ func (s *script) send(name string, c *client, words []string) {
 		c.nack(url, strings.Join(words, " "))
 		return
 	}
+	if len(words) > 0 && words[0] == "knows" {
+		s.sendKnown(name, c, url, words[1:])
+		return
+	}
 	shown := *c.kind(url)
 	if len(words) > 0 && (words[0] == "stale" || words[0] == "unanswered") {
 		c.kind(url).nonce = ""
@@ -183,6 +191,20 @@ func (s *script) send(name string, c *client, words []string) {
 	c.kind(url).nonce = shown.nonce
 }
 
+// sendKnown sends the first request of a client that was connected before.
+func (s *script) sendKnown(name string, c *client, url string, names []string) {
+	s.w.t.Helper()
+	if !c.delta {
+		c.send(&discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: url, VersionInfo: s.had[name+url], ResourceNames: names})
+		return
+	}
+	initial := map[string]string{}
+	for _, n := range names {
+		initial[n] = cmp.Or(s.had[name+url+n], "its own")
+	}
+	c.deltaRequest(url, initial, names...)
+}
+
 func (s *script) expect(name string, c *client, want []string) {
 	s.w.t.Helper()
 	last := map[string]string{}
@@ -192,8 +214,14 @@ func (s *script) expect(name string, c *client, want []string) {
 	var got []string
 	for _, m := range c.take() {
 		got = append(got, describe(s.w.t, m))
+		if delta, ok := m.(*discoveryv3.DeltaDiscoveryResponse); ok {
+			for _, r := range delta.GetResources() {
+				s.had[name+delta.GetTypeUrl()+r.GetName()] = r.GetVersion()
+			}
+		}
 	}
 	for url, seen := range c.kinds {
+		s.had[name+url] = seen.version
 		if seen.nonce != last[url] {
 			s.before[name+url] = last[url]
 		}
