@@ -1,9 +1,6 @@
 package load
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // Drops harm everybody, so that only demand that is proven raises them: what clients
 // with a history send, up to what they are known to send. Clients that were there before
@@ -211,23 +208,4 @@ func (c *comparison) seniorsFail() bool {
 		}
 	}
 	return failed > usualErrors*all
-}
-
-// prove tells how much of a source's demand raises no drop. raw is what counts of its
-// clients, of which new is unproven.
-func (s *source) prove(demand, raw, unproven, errors float64, wall, interval time.Duration) float64 {
-	failing := errors-s.baseErrors > usualErrors*raw
-	if failing && s.calm > tinyBase*raw {
-		unproven += max(0, min(raw-s.calm, errors-s.baseErrors))
-		s.calm += (raw - s.calm) * gain(wall, calmTimes, interval)
-	} else {
-		s.calm = raw
-	}
-	kept := min(demand, max(s.savedProven(), s.proven*math.Exp(-wall.Seconds()/(provenTimes*interval.Seconds()))))
-	// Demand is smoothed, and falls slowly when its clients are gone. What they had not
-	// proven stays unproven. What clients send now, and have proven, is proven at once.
-	s.unproven = max(unproven, min(s.unproven, demand-(raw-unproven)))
-	unproven = max(0, min(s.unproven, demand-kept))
-	s.proven = demand - unproven
-	return unproven
 }

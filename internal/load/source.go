@@ -63,6 +63,25 @@ func (s *source) remember(demand, unproven float64) {
 	s.before = s.savedProven()
 }
 
+// prove tells how much of a source's demand raises no drop. raw is what counts of its
+// clients, of which new is unproven.
+func (s *source) prove(demand, raw, unproven, errors float64, wall, interval time.Duration) float64 {
+	failing := errors-s.baseErrors > usualErrors*raw
+	if failing && s.calm > tinyBase*raw {
+		unproven += max(0, min(raw-s.calm, errors-s.baseErrors))
+		s.calm += (raw - s.calm) * gain(wall, calmTimes, interval)
+	} else {
+		s.calm = raw
+	}
+	kept := min(demand, max(s.savedProven(), s.proven*math.Exp(-wall.Seconds()/(provenTimes*interval.Seconds()))))
+	// Demand is smoothed, and falls slowly when its clients are gone. What they had not
+	// proven stays unproven. What clients send now, and have proven, is proven at once.
+	s.unproven = max(unproven, min(s.unproven, demand-(raw-unproven)))
+	unproven = max(0, min(s.unproven, demand-kept))
+	s.proven = demand - unproven
+	return unproven
+}
+
 // savedProven is the part of the saved demand that may raise drops, requests/s.
 func (s *source) savedProven() float64 { return s.saved * (1 - s.doubted) }
 
