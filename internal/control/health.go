@@ -133,6 +133,9 @@ func (h *healthWatch) feedReports(p *plan.Plan) {
 			for _, at := range s.Serving() {
 				h.clients.Served = append(h.clients.Served, health.Served{Service: s.Spec.Name, Locality: at})
 			}
+			for _, at := range s.FailingIn() {
+				h.clients.Failed = append(h.clients.Failed, health.Served{Service: s.Spec.Name, Locality: at})
+			}
 		}
 		if len(s.Findings.Unreachable) > 0 {
 			h.release(s.Spec.Name, s.Findings.Unreachable...)

@@ -17,6 +17,21 @@ const (
 	massMemory = 5 * time.Minute
 )
 
+// opposedFor is for how long after an endpoint went down failing requests in its locality show that
+// clients lost it, too: they report what happened before the verdict later than checkers do, and
+// nothing after it, since they don't send there any more.
+const opposedFor = time.Minute
+
+// concede takes note that many requests fail in a locality: the verdicts of a moment ago are not against
+// what clients say.
+func (l *serviceVotes) concede(now instant, at isobar.Locality) {
+	for i := range l.records {
+		if r := &l.records[i]; r.opposed && r.locality == at && time.Duration(now-r.since) <= opposedFor {
+			r.opposed, l.dirty = false, true
+		}
+	}
+}
+
 // mass is the state of a mass flip.
 type mass struct {
 	active   bool

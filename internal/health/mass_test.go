@@ -261,3 +261,52 @@ func used(w *world, zones []isobar.Locality) (out []health.Served) {
 	}
 	return out
 }
+
+// A zone dies, and the reports of clients show it a moment after checkers do; then nobody sends there any
+// more. Minutes later that is no reason to doubt that another zone dies, too.
+func TestAZoneThatClientsLostTooIsNoMassFlipLater(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lost  bool // clients report failures after the verdicts
+		late  bool // they do so minutes later only
+		lag   time.Duration
+		wants int // endpoints down in the end
+	}{
+		{"clients lost it, too", true, false, 5 * time.Second, 8},
+		{"they report once a minute", true, false, 50 * time.Second, 8},
+		{"requests succeeded", false, false, 5 * time.Second, 4},
+		{"requests failed later", false, true, 5 * time.Second, 4},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			zones := []isobar.Locality{zoneA, zoneB, zoneC}
+			w := newWorld(t, topology(service("web", 4, zones...)), checkersIn(2, zones...))
+			w.clients = &health.ClientReports{Served: []health.Served{{"web", zoneA}, {"web", zoneB}, {"web", zoneC}}}
+			w.run(time.Minute)
+			gone := []string{"10.0."}
+			w.says = downWhere(func(k health.Key) bool {
+				return slices.ContainsFunc(gone, func(prefix string) bool { return strings.HasPrefix(k.Address, prefix) })
+			})
+			w.run(tc.lag)
+			if n := w.count("web", isobar.Unhealthy); n != 4 {
+				t.Fatalf("%d endpoints are down after the first zone died, want 4", n)
+			}
+			w.clients = &health.ClientReports{Served: []health.Served{{"web", zoneB}, {"web", zoneC}}}
+			if tc.lost {
+				w.clients.Failed = []health.Served{{"web", zoneA}}
+			}
+			w.run(5 * time.Second)
+			w.clients = &health.ClientReports{Served: []health.Served{{"web", zoneB}, {"web", zoneC}}}
+			w.run(3 * time.Minute)
+			if tc.late {
+				w.clients = &health.ClientReports{Served: []health.Served{{"web", zoneB}, {"web", zoneC}}, Failed: []health.Served{{"web", zoneA}}}
+			}
+			w.run(3 * time.Minute)
+			gone = append(gone, "10.1.")
+			w.clients = &health.ClientReports{Served: []health.Served{{"web", zoneC}}}
+			w.run(2 * time.Minute)
+			if n := w.count("web", isobar.Unhealthy); n != tc.wants {
+				t.Errorf("%d endpoints are down after the second zone died, want %d", n, tc.wants)
+			}
+		})
+	}
+}

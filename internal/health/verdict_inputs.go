@@ -163,7 +163,7 @@ func (b *VerdictTable) withdraw(operators Table, synced bool) (changed bool) {
 	return true
 }
 
-// Served is a locality of a service in which the requests of clients succeed.
+// Served is a locality of a service to which clients send requests.
 type Served struct {
 	Service  string
 	Locality isobar.Locality
@@ -171,7 +171,8 @@ type Served struct {
 
 // ClientReports is what load reports tell of health.
 type ClientReports struct {
-	Served []Served // all there are, in any order
+	Served []Served // where requests succeed: all there are, in any order
+	Failed []Served // where many fail, the same
 }
 
 // learn takes over what load reports tell.
@@ -197,6 +198,11 @@ func (b *VerdictTable) learn(reports *ClientReports) {
 		}
 		if !slices.Equal(now, l.served) {
 			l.served, l.dirty = now, true
+		}
+	}
+	for _, f := range reports.Failed {
+		if l := b.votesOf(f.Service); l != nil {
+			l.concede(b.now, f.Locality)
 		}
 	}
 }

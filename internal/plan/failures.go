@@ -83,13 +83,19 @@ type siteFailing struct {
 	served                      float64 // requests that succeeded
 }
 
-// landedBySite sums the landed requests by locality, in the order of the localities.
-func landedBySite(measured *load.ServiceLoad) []siteFailing {
+// landedBySite sums the landed requests by locality, in the order of the localities: of proven clients
+// only, where these tell enough, or of all.
+func landedBySite(measured *load.ServiceLoad, proven bool) []siteFailing {
 	var out []siteFailing
 	for i := range measured.Sources {
 		src := &measured.Sources[i]
-		for j := range src.Landed {
-			l := &src.Landed[j]
+		landed := src.Landed
+		if proven {
+			told := src.Told()
+			landed = told.Landed
+		}
+		for j := range landed {
+			l := &landed[j]
 			k, found := slices.BinarySearchFunc(out, l.Locality, func(x siteFailing, l isobar.Locality) int { return x.locality.Compare(l) })
 			if !found {
 				out = slices.Insert(out, k, siteFailing{locality: l.Locality})
@@ -112,8 +118,23 @@ func (s *Service) Serving() []isobar.Locality {
 		return nil
 	}
 	var out []isobar.Locality
-	for _, x := range landedBySite(s.Load) {
+	for _, x := range landedBySite(s.Load, true) {
 		if x.served >= servingLeast && x.attempts-x.succeeded <= servingFails*x.attempts {
+			out = append(out, x.locality)
+		}
+	}
+	return out
+}
+
+// FailingIn lists the localities in which more than a tenth of the requests of clients fail, by what
+// they reported last; sorted.
+func (s *Service) FailingIn() []isobar.Locality {
+	if s.Load == nil {
+		return nil
+	}
+	var out []isobar.Locality
+	for _, x := range landedBySite(s.Load, true) {
+		if x.count >= servingLeast && x.errors > servingFails*x.attempts {
 			out = append(out, x.locality)
 		}
 	}
@@ -125,7 +146,7 @@ func (s *Service) Serving() []isobar.Locality {
 // much does.
 func (s *Service) sitesFailing(partly bool) []Trouble {
 	var out []Trouble
-	for _, x := range landedBySite(s.Load) {
+	for _, x := range landedBySite(s.Load, false) {
 		o := s.outage(x.locality)
 		switch {
 		case x.succeeded == 0 && x.count >= nothingLeast && (o == nil || s.outageText(o) == ""):

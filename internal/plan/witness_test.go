@@ -135,6 +135,9 @@ func TestInventedRequestsMoveNoCapacity(t *testing.T) {
 				if s.Result.Drop > 0 {
 					t.Fatalf("after %d reports %.3f of all requests is dropped", k+1, s.Result.Drop)
 				}
+				if serving, failing := s.Serving(), s.FailingIn(); len(serving) != 3 || len(failing) > 0 {
+					t.Fatalf("after %d reports requests succeed in %v and fail in %v", k+1, serving, failing)
+				}
 				for i := range s.Sites {
 					if c := s.Sites[i].Capacity; c < 400 || c > 800 {
 						t.Fatalf("after %d reports %s counts as %.0f requests/s, want 400 to 800", k+1, s.Sites[i].Group.Locality, c)
