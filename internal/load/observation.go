@@ -217,8 +217,8 @@ func (o *observer) judgeGauges(svc *service) {
 	var own []float64
 	for _, src := range svc.sources {
 		var short, long float64
-		short, own = src.usualGauge(own, func(g *gauge) *gaugeSums { return &g.short })
-		long, own = src.usualGauge(own, func(g *gauge) *gaugeSums { return &g.long })
+		short, own = usualGauge(src, own, func(g *gauge) *gaugeSums { return &g.short })
+		long, own = usualGauge(src, own, func(g *gauge) *gaugeSums { return &g.long })
 		for _, f := range src.flows {
 			f.gauge.judge(short, long, service)
 		}
@@ -229,7 +229,7 @@ func (o *observer) judgeGauges(svc *service) {
 // usualGauge is the median of the requests in progress per request/s of a source's clients
 // that are witnesses, or of all where few are; 0 where those are too few to be compared. It
 // uses the memory of own.
-func (s *source) usualGauge(own []float64, of func(*gauge) *gaugeSums) (usual float64, memory []float64) {
+func usualGauge(s *source, own []float64, of func(*gauge) *gaugeSums) (usual float64, memory []float64) {
 	for _, only := range [...]bool{true, false} {
 		own = own[:0]
 		for _, f := range s.flows {
