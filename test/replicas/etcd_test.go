@@ -173,7 +173,7 @@ func (c *cluster) link(t *testing.T) (*replicatest.Link, *clientv3.Client) {
 	}
 	t.Cleanup(func() { _ = link.Close() })
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{"http://" + link.Address()}, DialKeepAliveTime: time.Second, DialKeepAliveTimeout: 3 * time.Second, Logger: zap.NewNop(),
+		Endpoints: []string{"http://" + link.Address()}, Logger: zap.NewNop(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -293,7 +293,7 @@ func manyAtOnce(t *testing.T, open Open) {
 // again and again, more than an engine takes or returns at once.
 func wholeWrites(t *testing.T, open Open) {
 	t.Helper()
-	const entries, writes = 550, 8
+	const entries, writes = 550, 4
 	a := Replica("a", 1)
 	e, reader := open(t, a), open(t, Replica("b", 1))
 	one := lead(t, e, a, group.Claim{}, 1)
