@@ -19,6 +19,7 @@ describe('judge', () => {
     ['nothing changes', difference([]), true, /^Yes: nothing would change\.$/],
     ['it fits', difference([two]), true, /^Yes: the capacity suffices\. The fullest would be us\/a, at 70% of its capacity; its ceiling is 80%\.$/],
     ['it serves nothing now', difference([two], { moved: 0 }), true, /^Yes: no requests would move\. The fullest would be us\/a/],
+    ['it serves next to nothing now', difference([two], { moved: 0.0004 }), true, /^Yes: hardly any requests would move\. The fullest would be us\/a/],
     ['a ceiling is exceeded', difference([over], { risks: [risk('checkout', 'us/a'), risk('checkout', 'us/b')] }), false, /^No: us\/a would be at 127% of its capacity, above its ceiling of 80%, and 1 more problem\.$/],
     ['of several services', difference([over, service('cart')], { risks: [risk('checkout', 'us/a')] }), false, /^No: us\/a of checkout would be at 127%/],
     ['it drops', difference([service('checkout', { drop: flat(0, 0.1, 0.12) })], { risks: [risk('checkout')] }), false, /^No: clients of checkout would drop 12% of their requests\.$/],

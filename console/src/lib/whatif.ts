@@ -131,7 +131,7 @@ export function judge(d: Difference): Verdict {
   if (most.settled > most.ceiling + slack) {
     return { safe: true, text: `Yes, it makes nothing worse. But ${place} stays at ${percent(most.settled)} of its capacity, above its ceiling of ${percent(most.ceiling)}.` };
   }
-  return { safe: true, text: `Yes: ${d.moved > slack ? 'the capacity suffices' : 'no requests would move'}. The fullest would be ${place}, at ${percent(most.settled)} of its capacity; its ceiling is ${percent(most.ceiling)}.` };
+  return { safe: true, text: `Yes: ${d.moved > slack ? 'the capacity suffices' : d.moved > 0 ? 'hardly any requests would move' : 'no requests would move'}. The fullest would be ${place}, at ${percent(most.settled)} of its capacity; its ceiling is ${percent(most.ceiling)}.` };
 }
 
 /**
