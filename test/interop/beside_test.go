@@ -62,14 +62,15 @@ func startPeer(t *testing.T, backends ...*backend) *peer {
 		<-done
 	})
 	service := &root.Service{Name: "checkout"}
-	listener, err := resource.ListenerOf(service)
+	listener, err := resource.StaticOf(resource.Listener, service, service.Name, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	route, err := resource.RouteOf(service)
+	routes, err := resource.StaticOf(resource.Route, service, service.Name, true)
 	if err != nil {
 		t.Fatal(err)
 	}
+	route := routes.(*routev3.RouteConfiguration)
 	route.GetVirtualHosts()[0].GetRoutes()[0].GetRoute().ClusterSpecifier = clusterNamed("xdstp://isobar/envoy.config.cluster.v3.Cluster/checkout")
 	p.set("client", map[gcpresource.Type][]types.Resource{gcpresource.ListenerType: {listener}, gcpresource.RouteType: {route}})
 	p.list(corev3.HealthStatus_HEALTHY)
