@@ -35,10 +35,10 @@ func verdictText(v *fleet.Verdict) string {
 	if late := latest(v); late > busyMS {
 		fmt.Fprintf(&b, "Busy machine: requests left up to %.0f ms late, which spoils the figures.\n", late)
 	}
+	for _, note := range demoNotes(v) {
+		b.WriteString(wrap(note, verdictWidth) + "\n")
+	}
 	if v.OK {
-		for _, note := range demoNotes(v) {
-			b.WriteString(wrap(note, verdictWidth) + "\n")
-		}
 		b.WriteString(success(v) + "\n")
 		return b.String()
 	}
@@ -51,8 +51,11 @@ func verdictText(v *fleet.Verdict) string {
 // demoNotes say what the table means, where it needs a word.
 func demoNotes(v *fleet.Verdict) []string {
 	last := &v.Outcomes[len(v.Outcomes)-1]
-	notes := []string{fmt.Sprintf("Settled: then nothing failed, no zone was above %.0f%% (after the loss: %.0f%%).",
-		100*last.Step.SettledBelowLoad, 100*last.Loss.SettledBelowLoad)}
+	var notes []string
+	if last.Step.SettledBelowLoad > 0 { // the demo came so far
+		notes = append(notes, fmt.Sprintf("Settled: then nothing failed, no zone was above %.0f%% (after the loss: %.0f%%).",
+			100*last.Step.SettledBelowLoad, 100*last.Loss.SettledBelowLoad))
+	}
 	if first := &v.Outcomes[0]; last.Hang.Failed > first.Hang.Failed && last.Hang.Found && first.Hang.Found {
 		notes = append(notes, fmt.Sprintf("The hang cost %s more: %s still served part of the load step of %s then.",
 			modeTitle(last.Mode), last.Hang.Zone, last.Step.Zone))

@@ -17,7 +17,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
-// rulesOf reads the names of the rules from the source of package assign, so
+// rulesOf reads the names of the rules from the source of package invariant, so
 // that a new one can't be forgotten.
 func rulesOf(t *testing.T) []string {
 	t.Helper()

@@ -68,6 +68,7 @@ const (
 	memoryGauges = 16.0  // windows over which a client is compared with the others
 	longMemory   = 120.0 // the same, for clients with so few requests in progress that those tell nothing
 	leastGauges  = 8.0   // requests that have to be expected of a client before it is judged by none
+	leastShown   = 4.0   // requests in progress of a client that others are compared with
 	jury         = 3     // clients of a source from which on they are compared with their median
 	disagrees    = 3.0   // factor from the median beyond which a client is left out
 	mostLeftOut  = 64    // clients of a service that are named
@@ -227,17 +228,27 @@ func (o *observer) judgeGauges(svc *service) {
 }
 
 // usualGauge is the median of the requests in progress per request/s of a source's clients
-// that are witnesses, or of all where few are; 0 where those are too few to be compared. It
-// uses the memory of own.
+// that are witnesses, or of all where few are. It is 0 where those are too few to be compared,
+// or half of them show next to no requests in progress: then the median is chance. It uses the
+// memory of own.
 func usualGauge(s *source, own []float64, of func(*gauge) *gaugeSums) (usual float64, memory []float64) {
 	for _, only := range [...]bool{true, false} {
 		own = own[:0]
+		shown := 0
 		for _, f := range s.flows {
-			if ratio, ok := of(&f.gauge).perRate(); ok && (f.isWitness() || !only) {
+			sums := of(&f.gauge)
+			if ratio, ok := sums.perRate(); ok && (f.isWitness() || !only) {
 				own = append(own, ratio)
+				if sums.held >= leastShown {
+					shown++
+				}
 			}
 		}
-		if len(own) >= jury {
+		switch {
+		case len(own) < jury:
+		case 2*shown <= len(own):
+			return 0, own
+		default:
 			return median(own), own
 		}
 	}

@@ -434,19 +434,22 @@ func twinsLeftOut(history [][2][]told, sources int, memory float64) (left []twin
 		slices.Sort(all)
 		return all[(len(all)-1)/2]
 	}
-	of := func(source int) (count int) {
+	of := func(source int) (count, shown int) {
 		for i := range n {
 			if i%sources == source && rate[i] > 0 {
 				count++
+				if held[i] >= 4 {
+					shown++
+				}
 			}
 		}
-		return count
+		return count, shown
 	}
 	everyone = middle(func(i int) bool { return held[i] > 0 })
 	left, weight = make([]twinVerdict, n), make([]float64, n)
 	for i := range n {
 		own := 0.0
-		if of(i%sources) >= 3 {
+		if count, shown := of(i % sources); count >= 3 && 2*shown > count {
 			own = middle(func(j int) bool { return j%sources == i%sources })
 		}
 		expected := own * rate[i]

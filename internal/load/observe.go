@@ -78,7 +78,8 @@ func (s *serviceAdherence) judge(src *sourceEvidence, l *SourceLoad, told *Told,
 			p.works, p.missed = now, 0
 		}
 	}
-	src.tally.add(told, spans, seconds, total)
+	everything := Told{Landed: l.Landed}
+	src.tally.add(told, spans, seconds, total, everything.issued()*seconds)
 	if src.tally.total >= enoughRequests {
 		src.compare()
 		src.round = src.tally.round(src.source)

@@ -176,6 +176,9 @@ func (s *serviceAdherence) experience(src *sourceEvidence, window time.Duration,
 		nodes := 0
 		if ok+failed > 0 {
 			nodes = src.nodes
+			if told.clients > 0 {
+				nodes = told.clients
+			}
 		}
 		s.outage(x.Locality).count(told.Proven, hearsay{ok: ok, failed: failed, attempts: max(x.Issued*window.Seconds(), ok+failed), nodes: nodes})
 		p := src.pair(x.Locality)

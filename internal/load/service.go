@@ -160,6 +160,7 @@ func (l *SourceLoad) land(f *flow, before int) {
 	l.Landed = landed(l.Landed, w, f.weight, before)
 	if f.source.service.questioned {
 		l.witnessed = landed(l.witnessed, w, f.witnesses(), before)
+		l.voices.add(w.issued*f.weight, w.issued*f.witnesses())
 	}
 }
 

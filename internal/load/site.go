@@ -23,9 +23,10 @@ type siteSum struct {
 // metricSum weighs each request that carried the metric by how far its stream
 // counts, or is a witness.
 type metricSum struct {
-	name             string
-	requests, total  float64
-	witnessed, shown float64 // the same of witnesses
+	voices // requests that carried the metric
+
+	name         string
+	total, shown float64 // of all, and of witnesses
 }
 
 func (s *siteSums) add(w *window, weight, witness float64) {
@@ -62,9 +63,8 @@ func (s *siteSum) metric(m MetricSum, weight, witness float64) {
 		s.metrics = slices.Insert(s.metrics, i, metricSum{name: m.Name})
 	}
 	x, n := &s.metrics[i], float64(m.Requests)
-	x.requests += n * weight
+	x.add(n*weight, n*witness)
 	x.total += m.Total * weight
-	x.witnessed += n * witness
 	x.shown += m.Total * witness
 }
 
@@ -76,7 +76,7 @@ func (s *siteSums) list() []SiteLoad {
 	for i := range s.sites {
 		x := &s.sites[i]
 		for _, m := range x.metrics {
-			if m.requests > 0 {
+			if m.all > 0 {
 				x.Metrics = append(x.Metrics, Metric{Name: m.name, Mean: m.mean()})
 			}
 		}
@@ -88,10 +88,10 @@ func (s *siteSums) list() []SiteLoad {
 
 // mean is what the requests of witnesses carried, where those are enough, else that of all.
 func (m *metricSum) mean() float64 {
-	if tellEnough(m.witnessed, m.requests, time.Second) { // both are requests
-		return m.shown / m.witnessed
+	if m.enough(time.Second) { // what is counted are requests
+		return m.shown / m.proven
 	}
-	return m.total / m.requests
+	return m.total / m.all
 }
 
 // utilization is the application's own figure where there is one, else the

@@ -76,6 +76,7 @@ type SourceLoad struct {
 
 	fresh     float64      // requests/s of streams with a fresh report
 	witnessed []LandedLoad // Landed of witnesses; nil = all clients are
+	voices    voices       // requests/s, where witnessed is known
 }
 
 // LandedLoad is what a source's reporting nodes land in one locality.

@@ -12,10 +12,13 @@ import (
 // and a few invented requests that take very long, or fail, would empty a locality. So clients
 // witness only as far as what they send is proven, where proven clients tell enough. Load that is
 // real slows down the requests of all clients, the proven ones included. Where proven clients
-// send next to nothing, all are heard: there is nobody else.
+// send next to nothing, or are so few that a fault of one of them would speak for all, all are
+// heard: there is nobody else.
 const (
 	enoughWitnessed = 50.0 // requests of proven clients in a window, which tell enough
 	mostWitnessed   = 0.5  // of the requests, the same
+	leastWitnesses  = 3    // clients, the same
+	mostOfOne       = 0.5  // of what proven clients send, that one of them may
 )
 
 // findWitnesses decides how far each client of the service is a witness, as of now.
@@ -35,27 +38,46 @@ func witness(c *comparison, f *flow) float64 {
 	if rate < negligible {
 		return f.weight
 	}
-	voice := f.voice()
+	proven := f.proof // it follows what the client sends for as long as it stays
 	switch {
 	case f.stranger || f.ofCrowd():
 		return 0
 	case c.young(f):
-		voice = f.replaces // not what it was admitted with: anybody may be
+		proven = f.replaces // not what it was admitted with: anybody may be
 	case !f.compared:
 		return f.weight // it was there before others had a history, or there is nobody to compare it with
 	}
-	return min(f.weight, voice/rate)
+	return min(f.weight, proven/rate)
 }
 
-// tellEnough reports whether what proven clients send, of all, suffices to judge by, requests/s.
-func tellEnough(proven, all float64, window time.Duration) bool {
-	return proven >= mostWitnessed*all && proven >= negligible || proven*window.Seconds() >= enoughWitnessed
+// voices are what clients send, and of it what witnesses do.
+type voices struct {
+	all, proven float64
+	witnesses   int
+	largest     float64 // what one witness sends at most
+}
+
+func (v *voices) add(all, proven float64) {
+	v.all += all
+	v.proven += proven
+	if proven > 0 {
+		v.witnesses++
+		v.largest = max(v.largest, proven)
+	}
+}
+
+// enough reports whether the witnesses suffice to judge by. The unit of what is sent is
+// requests in a time.
+func (v *voices) enough(window time.Duration) bool {
+	return v.witnesses >= leastWitnesses && v.largest <= mostOfOne*v.proven &&
+		(v.proven >= mostWitnessed*v.all && v.proven >= negligible || v.proven*window.Seconds() >= enoughWitnessed)
 }
 
 // Told is what the clients of a source tell that may be judged by.
 type Told struct {
-	Landed []LandedLoad // sorted by locality
-	Proven bool         // of proven clients only, or of all, since all are proven
+	Landed  []LandedLoad // sorted by locality
+	Proven  bool         // of proven clients only, or of all, since all are proven
+	clients int          // that tell it; 0 = all
 }
 
 // Told returns what to judge the experience of a source's requests by.
@@ -63,15 +85,8 @@ func (l *SourceLoad) Told() Told {
 	if l.witnessed == nil {
 		return Told{Landed: l.Landed, Proven: true}
 	}
-	all, proven := 0.0, 0.0
-	for i := range l.Landed {
-		all += l.Landed[i].Issued
-	}
-	for i := range l.witnessed {
-		proven += l.witnessed[i].Issued
-	}
-	if tellEnough(proven, all, l.Window) {
-		return Told{Landed: l.witnessed, Proven: true}
+	if l.voices.enough(l.Window) {
+		return Told{Landed: l.witnessed, Proven: true, clients: l.voices.witnesses}
 	}
 	return Told{Landed: l.Landed}
 }
@@ -94,12 +109,10 @@ func (t *Told) errors() (sum float64) {
 
 // heard is what clients send to a locality, and of it what witnesses do, requests/s.
 type heard struct {
-	locality    *isobar.Locality
-	all, proven float64
-}
+	voices
 
-// enough reports whether the witnesses tell enough.
-func (h *heard) enough(interval time.Duration) bool { return tellEnough(h.proven, h.all, interval) }
+	locality *isobar.Locality
+}
 
 // hear finds what clients and witnesses send where, if some of the service's clients are no witnesses.
 func (o *observer) hear(svc *service) {
@@ -112,9 +125,7 @@ func (o *observer) hear(svc *service) {
 			trust, _ := f.trust(o.now, o.interval)
 			for i := range f.window.sites {
 				s := &f.window.sites[i]
-				h := o.hearing(s.locality)
-				h.all += s.issued * trust * f.weight
-				h.proven += s.issued * trust * f.witnesses()
+				o.hearing(s.locality).add(s.issued*trust*f.weight, s.issued*trust*f.witnesses())
 			}
 		}
 	}

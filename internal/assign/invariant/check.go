@@ -203,6 +203,7 @@ func Milder(a, b []Violation) bool {
 	return cmp.Or(cmp.Compare(malformed(a), malformed(b)), compareRates(misdirected(a), misdirected(b)), cmp.Compare(len(a), len(b))) < 0
 }
 
+// malformed counts the violations of rules about the form of an answer: all but those listed.
 func malformed(vs []Violation) int {
 	n := 0
 	for i := range vs {
