@@ -139,8 +139,8 @@ func (m *Model) Observe(w *Window, p *Prior) Outcome {
 		m.wait(w, c)
 	}
 	m.fail(w, c)
-	m.carried, m.varies = w.carried()/w.Units, w.Varies > 0
-	m.sent = w.Rate / w.Units
+	m.carried, m.varies = w.Rate/w.Units, w.Varies > 0
+	m.sent = m.carried
 	m.failing += (w.Failing - m.failing) * lately
 	m.forget(p)
 	return Taken

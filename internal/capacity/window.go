@@ -12,8 +12,6 @@ const (
 // Window is what was observed in one report interval. Rates are requests/s.
 type Window struct {
 	Rate float64 // of attempts
-	// Proven is the part of Rate that is beyond doubt; 0 = all of it.
-	Proven float64
 	// Sampled is the part of Rate of the clients whose requests are counted in
 	// InProgress; Network is how many of these are expected on the network. 0 =
 	// there is no sample.
@@ -42,7 +40,7 @@ type Prior struct {
 }
 
 func (w *Window) valid() bool {
-	for _, v := range [...]float64{w.Rate, w.Proven, w.Sampled, w.InProgress, w.Network, w.Goodput, w.Failing, w.Utilization, w.Seconds,
+	for _, v := range [...]float64{w.Rate, w.Sampled, w.InProgress, w.Network, w.Goodput, w.Failing, w.Utilization, w.Seconds,
 		w.Units, w.Queues, w.Varies, w.Timeout,
 	} {
 		if !(v >= 0 && v < 1e12) {
@@ -62,14 +60,6 @@ func (w *Window) dead(p *Prior) bool {
 	}
 	explained *= 1 - w.Failing
 	return w.Failing > diedWithin && held < explained-sigmas*math.Sqrt(explained)
-}
-
-// carried is the part of the rate that is beyond doubt.
-func (w *Window) carried() float64 {
-	if w.Proven > 0 {
-		return min(w.Rate, w.Proven)
-	}
-	return w.Rate
 }
 
 // queues is the number of queues that requests wait in.

@@ -204,10 +204,9 @@ func (e *Adherence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSour
 		}
 		if src.ready(l, e.interval) {
 			se.succeed(l)
-			told := l.Told()
-			se.experience(src, l.Window, &told)
+			se.experience(src, l)
 			if spans, ok := src.inForce(l.Since, later(l.Until, l.Last)); ok {
-				se.judge(src, l, &told, spans)
+				se.judge(src, l, spans)
 			} else {
 				src.until = l.Until
 			}

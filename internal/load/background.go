@@ -10,7 +10,6 @@ import (
 // tally is a source's open window over all localities, in requests.
 type tally struct {
 	seconds, total float64
-	all            float64 // requests, of which total are told
 	failed         float64
 	sites          []siteTally // sorted by locality
 }
@@ -30,8 +29,8 @@ func (t *tally) site(l isobar.Locality) *siteTally {
 }
 
 // add adds one round of windows, unless the shares changed so much in it that
-// they say little. Of all requests, those that are told are total.
-func (t *tally) add(told *Told, spans []span, seconds, total, all float64) {
+// they say little.
+func (t *tally) add(l *SourceLoad, spans []span, seconds, total float64) {
 	for _, x := range spans {
 		if x.high-x.low > steadyPoints {
 			return
@@ -39,10 +38,9 @@ func (t *tally) add(told *Told, spans []span, seconds, total, all float64) {
 	}
 	t.seconds += seconds
 	t.total += total
-	t.all += all
-	t.failed += told.errors() * seconds
-	for i := range told.Landed {
-		t.site(told.Landed[i].Locality).issued += told.Landed[i].Issued * seconds
+	t.failed += l.Errors * seconds
+	for i := range l.Landed {
+		t.site(l.Landed[i].Locality).issued += l.Landed[i].Issued * seconds
 	}
 	for _, x := range spans {
 		site := t.site(x.locality)
@@ -104,8 +102,7 @@ func (s *sourceEvidence) compare() {
 			// obey: these make up this share of them here too.
 			expected = min(expected, obedient/followed*expected/s.tally.total)
 		}
-		all := s.tally.all / s.tally.total // those that are told speak for all
-		s.pair(t.locality).weigh(over[i], all*(t.issued-expected)/s.tally.seconds)
+		s.pair(t.locality).weigh(over[i], (t.issued-expected)/s.tally.seconds)
 	}
 }
 

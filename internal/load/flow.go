@@ -33,8 +33,6 @@ type flow struct {
 	proof    float64       // of what counts, that raises drops, requests/s; see prove
 	compared bool          // it came when others had a history: its proof grows slowly
 	admitted float64       // what it proved as a newcomer, requests/s
-	replaces float64       // of what others had proven, what it sends in their place, requests/s
-	witness  float64       // how far it tells what requests experience, 0 to weight; see findWitnesses
 	joined   float64       // what it had proven when it was no newcomer any more, requests/s; see voice
 	fails    float64       // part of its requests that fails usually, 0 to 1
 	failing  float64       // the same of its last some requests
@@ -342,12 +340,6 @@ func (f *flow) trust(now time.Time, interval time.Duration) (trust float64, fres
 	}
 	return trust, false
 }
-
-// witnesses is how far a client is a witness of what now counts of it.
-func (f *flow) witnesses() float64 { return min(f.witness, f.weight) }
-
-// isWitness reports whether a client is one for the better part.
-func (f *flow) isWitness() bool { return f.witnesses() >= mostWitnessed*f.weight }
 
 // ofCrowd reports whether a flow is of a crowd; findCrowds was called for its service.
 func (f *flow) ofCrowd() bool {

@@ -23,15 +23,10 @@ type Observation struct {
 	// requests in progress since the observation before. 0 = nobody did, and
 	// InProgress says nothing.
 	Sampled float64
-	// Proven is the part of Rate of clients that are known; all of it where these send next to
-	// nothing. Only they tell what becomes of requests.
-	Proven float64
 	// InProgress is the number of requests of these clients, Network the part of it
 	// that is expected on the way by Little's law, and Clipped what was told beyond
 	// what the other clients of the same source make believable, all in requests.
 	InProgress, Network, Clipped float64
-
-	told float64 // the part of Rate that tells what becomes of requests, requests/s
 }
 
 // AtServer is the number of requests of the sampled clients at the server.
@@ -160,17 +155,14 @@ type observer struct {
 	now      time.Time
 	interval time.Duration
 
-	heard     []heard   // of the service that is looked at; empty = all clients are witnesses
-	views     views     // memory
-	ratios    []float64 // the same
-	witnessed []float64 // the same, of witnesses
+	views  views     // memory
+	ratios []float64 // the same
 }
 
 // observe works out what requests to a service experience. It reads the windows
 // of all flows that count.
 func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 	out = make([]Observation, 0, svc.observed)
-	o.hear(svc)
 	for _, src := range svc.sources {
 		o.views.reset()
 		o.tally(src)
@@ -184,9 +176,6 @@ func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 		}
 	}
 	svc.observed = len(out)
-	for i := range out {
-		out[i].extend()
-	}
 	if svc.inProgress <= 0 { // nobody tells of requests in progress
 		for i := range out {
 			out[i].Sampled, out[i].InProgress, out[i].Network = 0, 0, 0
@@ -198,23 +187,17 @@ func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 // judgeGauges decides which clients are left out, and finds the usual number of requests
 // in progress per request/s.
 func (o *observer) judgeGauges(svc *service) {
-	all, witnessed := o.ratios[:0], o.witnessed[:0]
+	all := o.ratios[:0]
 	for _, src := range svc.sources {
 		for _, f := range src.flows {
 			f.sample(o.now)
 			if ratio, _ := f.gauge.short.perRate(); ratio > 0 {
 				all = append(all, ratio)
-				if f.isWitness() {
-					witnessed = append(witnessed, ratio)
-				}
 			}
 		}
 	}
-	o.ratios, o.witnessed = all, witnessed
-	if len(witnessed) >= jury {
-		all = witnessed
-	}
 	service := median(all)
+	o.ratios = all
 	var own []float64
 	for _, src := range svc.sources {
 		var short, long float64
@@ -227,32 +210,27 @@ func (o *observer) judgeGauges(svc *service) {
 	svc.inProgress = service
 }
 
-// usualGauge is the median of the requests in progress per request/s of a source's clients
-// that are witnesses, or of all where few are. It is 0 where those are too few to be compared,
-// or half of them show next to no requests in progress: then the median is chance. It uses the
-// memory of own.
+// usualGauge is the median of the requests in progress per request/s of a source's clients.
+// It is 0 where those are too few to be compared, or half of them show next to no requests in
+// progress: then the median is chance. It uses the memory of own.
 func usualGauge(s *source, own []float64, of func(*gauge) *gaugeSums) (usual float64, memory []float64) {
-	for _, only := range [...]bool{true, false} {
-		own = own[:0]
-		shown := 0
-		for _, f := range s.flows {
-			sums := of(&f.gauge)
-			if ratio, ok := sums.perRate(); ok && (f.isWitness() || !only) {
-				own = append(own, ratio)
-				if sums.held >= leastShown {
-					shown++
-				}
-			}
+	own = own[:0]
+	shown := 0
+	for _, f := range s.flows {
+		sums := of(&f.gauge)
+		ratio, ok := sums.perRate()
+		if !ok {
+			continue
 		}
-		switch {
-		case len(own) < jury:
-		case 2*shown <= len(own):
-			return 0, own
-		default:
-			return median(own), own
+		own = append(own, ratio)
+		if sums.held >= leastShown {
+			shown++
 		}
 	}
-	return 0, own
+	if len(own) < jury || 2*shown <= len(own) {
+		return 0, own
+	}
+	return median(own), own
 }
 
 // judge compares a client with the usual requests in progress per request/s of
@@ -340,9 +318,8 @@ func (o *observer) tally(src *source) {
 			v.all += s.issued * weight
 			v.clients++
 			if sampled {
-				says := o.saying(f, s.locality)
-				v.rate += s.issued * says
-				v.held += s.inProgress * says
+				v.rate += s.issued * weight
+				v.held += s.inProgress * weight
 			}
 		}
 	}
@@ -364,28 +341,14 @@ func (o *observer) addFlow(out []Observation, f *flow, weight float64) []Observa
 			part = v.bounded(s.issued*weight) / max(negligible, s.issued)
 		}
 		x.Rate += s.issued * part
-		says := o.saying(f, s.locality)
-		part *= says / weight
-		x.told += s.issued * part
 		x.Goodput += s.succeeded * part
 		x.Errors += s.errors * part
 		x.Abandoned += s.abandoned * part
-		if sampled && !v.assumed && says > 0 {
-			x.sample(v, s.issued*says, s.inProgress*says)
+		if sampled && !v.assumed {
+			x.sample(v, s.issued*weight, s.inProgress*weight)
 		}
 	}
 	return out
-}
-
-// extend lets the requests that tell what becomes of them speak for all.
-func (o *Observation) extend() {
-	o.Proven = o.Rate
-	if o.told < negligible || o.told >= o.Rate {
-		return
-	}
-	o.Proven = o.told
-	by := o.Rate / o.told
-	o.Goodput, o.Errors, o.Abandoned = o.Goodput*by, o.Errors*by, o.Abandoned*by
 }
 
 // observationOf finds or makes the observation of a window's locality. It looks

@@ -53,10 +53,13 @@ func (s *serviceAdherence) succeed(l *SourceLoad) {
 }
 
 // judge adds one round of windows, during which the shares were within spans.
-func (s *serviceAdherence) judge(src *sourceEvidence, l *SourceLoad, told *Told, spans []span) {
+func (s *serviceAdherence) judge(src *sourceEvidence, l *SourceLoad, spans []span) {
 	now := s.now
 	src.until = l.Until
-	issued := told.issued()
+	issued := 0.0
+	for i := range l.Landed {
+		issued += l.Landed[i].Issued
+	}
 	seconds := l.Window.Seconds()
 	total := issued * seconds
 	if total <= 0 {
@@ -64,22 +67,21 @@ func (s *serviceAdherence) judge(src *sourceEvidence, l *SourceLoad, told *Told,
 	}
 	for _, planned := range spans {
 		landed, failed := 0.0, 0.0
-		if x := findLanded(told.Landed, planned.locality); x != nil {
+		if x := findLanded(l.Landed, planned.locality); x != nil {
 			_, failed = s.outcome(x, l.Window)
 			landed = max(0, x.Issued*seconds-failed)
 		}
 		src.pair(planned.locality).book(now, planned, landed, failed, total)
 	}
-	for i := range told.Landed {
-		x := &told.Landed[i]
+	for i := range l.Landed {
+		x := &l.Landed[i]
 		p := src.pair(x.Locality)
 		p.failover, p.told = x.Priority > 0, now
 		if p.share == 0 && x.Issued-x.Errors >= landsAtAll*max(x.Issued, barShare*issued) {
 			p.works, p.missed = now, 0
 		}
 	}
-	everything := Told{Landed: l.Landed}
-	src.tally.add(told, spans, seconds, total, everything.issued()*seconds)
+	src.tally.add(l, spans, seconds, total)
 	if src.tally.total >= enoughRequests {
 		src.compare()
 		src.round = src.tally.round(src.source)

@@ -78,7 +78,6 @@ func (t *trend) close(least float64) bool {
 type outage struct {
 	locality isobar.Locality
 	trend    trend
-	claimed  hearsay   // of clients that are not proven, of the open window
 	attempts float64   // requests, of the open window
 	expected float64   // requests that the shares in force would have sent there meanwhile
 	opened   time.Time // when the open window was
@@ -104,23 +103,6 @@ type outage struct {
 	warned time.Time // when the part that fails was last seen to rise
 	wary   int       // how often it failed again after it was opened
 	lifted time.Time // when open last changed upwards
-}
-
-// hearsay is requests of sources whose clients are not proven.
-type hearsay struct {
-	ok, failed, attempts float64
-	nodes                int
-}
-
-// believe counts what clients claim that are not proven, where others tell next to nothing.
-func (o *outage) believe(least float64) {
-	if o.trend.ok+o.trend.failed < least {
-		o.trend.ok += o.claimed.ok
-		o.trend.failed += o.claimed.failed
-		o.attempts += o.claimed.attempts
-		o.nodes += o.claimed.nodes
-	}
-	o.claimed = hearsay{}
 }
 
 // dead reports whether the locality gets a probe only.
@@ -163,24 +145,26 @@ func (s *serviceAdherence) outcome(x *LandedLoad, window time.Duration) (ok, fai
 const hangTimes = 5.0
 
 // experience counts what became of a source's requests in one round of windows.
-func (s *serviceAdherence) experience(src *sourceEvidence, window time.Duration, told *Told) {
-	sent := told.issued() * window.Seconds()
+func (s *serviceAdherence) experience(src *sourceEvidence, l *SourceLoad) {
+	sent := 0.0
+	for i := range l.Landed {
+		sent += l.Landed[i].Issued * l.Window.Seconds()
+	}
 	for _, p := range src.pairs {
 		if p.share >= barShare {
 			s.outage(p.locality).expected += p.share * sent
 		}
 	}
-	for i := range told.Landed {
-		x := &told.Landed[i]
-		ok, failed := s.outcome(x, window)
-		nodes := 0
+	for i := range l.Landed {
+		x := &l.Landed[i]
+		ok, failed := s.outcome(x, l.Window)
+		o := s.outage(x.Locality)
+		o.attempts += max(x.Issued*l.Window.Seconds(), ok+failed)
+		o.trend.ok += ok
+		o.trend.failed += failed
 		if ok+failed > 0 {
-			nodes = src.nodes
-			if told.clients > 0 {
-				nodes = told.clients
-			}
+			o.nodes += src.nodes
 		}
-		s.outage(x.Locality).count(told.Proven, hearsay{ok: ok, failed: failed, attempts: max(x.Issued*window.Seconds(), ok+failed), nodes: nodes})
 		p := src.pair(x.Locality)
 		p.trend.ok += ok
 		p.trend.failed += failed
@@ -188,21 +172,6 @@ func (s *serviceAdherence) experience(src *sourceEvidence, window time.Duration,
 			p.tried = s.now
 		}
 	}
-}
-
-// count adds what became of the requests of a source.
-func (o *outage) count(proven bool, c hearsay) {
-	if proven {
-		o.trend.ok += c.ok
-		o.trend.failed += c.failed
-		o.attempts += c.attempts
-		o.nodes += c.nodes
-		return
-	}
-	o.claimed.ok += c.ok
-	o.claimed.failed += c.failed
-	o.claimed.attempts += c.attempts
-	o.claimed.nodes += c.nodes
 }
 
 // judgeOutages closes the windows of the localities, then moves their states on:
@@ -239,7 +208,6 @@ func (o *outage) close(now time.Time, interval time.Duration) {
 	if !o.since.IsZero() {
 		least = 1
 	}
-	o.believe(least)
 	shown, decided := Outage{Attempts: o.attempts, Succeeded: o.trend.ok}, o.trend.ok+o.trend.failed
 	expected := o.expected
 	o.expected = 0

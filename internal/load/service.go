@@ -27,7 +27,6 @@ type service struct {
 	inProgress float64
 	nodes      int     // streams that told of it, at the last snapshot
 	demand     float64 // at the last snapshot, requests/s
-	questioned bool    // some of its clients are no witnesses; see findWitnesses
 	failing    bool    // more requests than usual of clients with a long history fail; see seniorsFail
 	awaiting   bool    // clients known from an earlier process are awaited
 
@@ -76,7 +75,6 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	var memory moments
 	rest := others{comparison: comparison{service: svc, now: now, interval: t.interval}}
 	rest.bound(&t.accounts)
-	findWitnesses(&rest.comparison)
 	t.observer.judgeGauges(svc)
 	l.Misled = svc.boundByGauges()
 	svc.nodes = 0
@@ -148,8 +146,7 @@ func (l *SourceLoad) hold(rate float64, missing bool) {
 
 // land adds a fresh window to what the source lands, most likely in as many
 // localities as before.
-func (l *SourceLoad) land(f *flow, before int) {
-	w := &f.window
+func (l *SourceLoad) land(w *window, weight float64, before int) {
 	if l.Since.IsZero() || w.since.Before(l.Since) {
 		l.Since = w.since
 	}
@@ -157,29 +154,20 @@ func (l *SourceLoad) land(f *flow, before int) {
 		l.Until = w.until
 	}
 	l.Last = later(l.Last, w.until)
-	l.Landed = landed(l.Landed, w, f.weight, before)
-	if f.source.service.questioned {
-		l.witnessed = landed(l.witnessed, w, f.witnesses(), before)
-		l.voices.add(w.issued*f.weight, w.issued*f.witnesses())
-	}
-}
-
-// landed adds a window to what lands where.
-func landed(to []LandedLoad, w *window, weight float64, before int) []LandedLoad {
 	for i := range w.sites {
 		s := &w.sites[i]
 		where := s.where()
-		j, found := slices.BinarySearchFunc(to, where, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
-		if !found && len(to) >= maxSites {
+		j, found := slices.BinarySearchFunc(l.Landed, where, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
+		if !found && len(l.Landed) >= maxSites {
 			continue
 		}
 		if !found {
-			if to == nil {
-				to = make([]LandedLoad, 0, before)
+			if l.Landed == nil {
+				l.Landed = make([]LandedLoad, 0, before)
 			}
-			to = slices.Insert(to, j, LandedLoad{Locality: where})
+			l.Landed = slices.Insert(l.Landed, j, LandedLoad{Locality: where})
 		}
-		x := &to[j]
+		x := &l.Landed[j]
 		x.Issued += s.issued * weight
 		x.Errors += s.errors * weight
 		x.Succeeded += s.succeeded * weight
@@ -188,7 +176,6 @@ func landed(to []LandedLoad, w *window, weight float64, before int) []LandedLoad
 		x.InProgress = x.Waiting // until the mean takes its place
 		x.Priority = max(x.Priority, uint32(s.priority))
 	}
-	return to
 }
 
 // standing is what the clients of a service with a history send, requests/s.

@@ -3,7 +3,6 @@ package load
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -21,15 +20,13 @@ type siteSum struct {
 }
 
 // metricSum weighs each request that carried the metric by how far its stream
-// counts, or is a witness.
+// counts.
 type metricSum struct {
-	voices // requests that carried the metric
-
-	name         string
-	total, shown float64 // of all, and of witnesses
+	name            string
+	requests, total float64
 }
 
-func (s *siteSums) add(w *window, weight, witness float64) {
+func (s *siteSums) add(w *window, weight float64) {
 	for i := range w.sites {
 		ws := &w.sites[i]
 		where := ws.where()
@@ -46,7 +43,7 @@ func (s *siteSums) add(w *window, weight, witness float64) {
 		x.Succeeded += ws.succeeded * weight
 		x.InProgress += ws.inProgress * weight
 		for _, m := range ws.told().metrics {
-			x.metric(m, weight, witness)
+			x.metric(m, weight)
 		}
 		for _, e := range ws.told().endpoints {
 			x.Endpoints = addEndpoint(x.Endpoints, EndpointLoad{Address: e.Address, Issued: e.Issued * weight, Errors: e.Errors * weight})
@@ -54,7 +51,7 @@ func (s *siteSums) add(w *window, weight, witness float64) {
 	}
 }
 
-func (s *siteSum) metric(m MetricSum, weight, witness float64) {
+func (s *siteSum) metric(m MetricSum, weight float64) {
 	i, found := slices.BinarySearchFunc(s.metrics, m.Name, func(x metricSum, n string) int { return strings.Compare(x.name, n) })
 	if !found && len(s.metrics) >= maxNames {
 		return
@@ -62,10 +59,8 @@ func (s *siteSum) metric(m MetricSum, weight, witness float64) {
 	if !found {
 		s.metrics = slices.Insert(s.metrics, i, metricSum{name: m.Name})
 	}
-	x, n := &s.metrics[i], float64(m.Requests)
-	x.add(n*weight, n*witness)
-	x.total += m.Total * weight
-	x.shown += m.Total * witness
+	s.metrics[i].requests += float64(m.Requests) * weight
+	s.metrics[i].total += m.Total * weight
 }
 
 func (s *siteSums) list() []SiteLoad {
@@ -76,22 +71,14 @@ func (s *siteSums) list() []SiteLoad {
 	for i := range s.sites {
 		x := &s.sites[i]
 		for _, m := range x.metrics {
-			if m.all > 0 {
-				x.Metrics = append(x.Metrics, Metric{Name: m.name, Mean: m.mean()})
+			if m.requests > 0 {
+				x.Metrics = append(x.Metrics, Metric{Name: m.name, Mean: m.total / m.requests})
 			}
 		}
 		x.Utilization = utilization(x.Metrics)
 		out[i] = x.SiteLoad
 	}
 	return out
-}
-
-// mean is what the requests of witnesses carried, where those are enough, else that of all.
-func (m *metricSum) mean() float64 {
-	if m.enough(time.Second) { // what is counted are requests
-		return m.shown / m.proven
-	}
-	return m.total / m.all
 }
 
 // utilization is the application's own figure where there is one, else the

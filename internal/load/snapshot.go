@@ -74,9 +74,7 @@ type SourceLoad struct {
 	Landed             []LandedLoad  // sorted by locality; of streams with a fresh report only
 	Clients            []ClientLoad  // sorted by name: node.cluster
 
-	fresh     float64      // requests/s of streams with a fresh report
-	witnessed []LandedLoad // Landed of witnesses; nil = all clients are
-	voices    voices       // requests/s, where witnessed is known
+	fresh float64 // requests/s of streams with a fresh report
 }
 
 // LandedLoad is what a source's reporting nodes land in one locality.

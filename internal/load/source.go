@@ -336,7 +336,7 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 		}
 		l.Errors += f.window.errors * weight
 		l.Clients = addClient(l.Clients, f.stream.node.Cluster, rate)
-		sites.add(&f.window, weight, trust*f.witnesses())
+		sites.add(&f.window, weight)
 		if f.weight < 1 {
 			l.Capped++
 		}
@@ -352,7 +352,7 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 		if f.window.length <= longest {
 			windows += f.window.length
 			landing++
-			l.land(f, len(s.means))
+			l.land(&f.window, f.weight, len(s.means))
 		}
 	}
 	if counted > 0 {
@@ -367,17 +367,11 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 	l.Unproven = s.prove(l.Demand, l.Raw, claimed.unproven(), l.Errors, wall, interval)
 	s.learn(l.Landed, news, interval)
 	l.newest.count(l.Landed, news)
-	s.recall(l.Landed)
-	s.recall(l.witnessed)
-	return l, live
-}
-
-// recall gives what lands its long means.
-func (s *source) recall(landed []LandedLoad) {
-	for i := range landed {
-		m := s.mean(landed[i].Locality)
-		landed[i].InProgress, landed[i].MeanIssued = m.inProgress, m.issued
+	for i := range l.Landed {
+		m := s.mean(l.Landed[i].Locality)
+		l.Landed[i].InProgress, l.Landed[i].MeanIssued = m.inProgress, m.issued
 	}
+	return l, live
 }
 
 // stand follows what the known clients of a source send. What they leave is kept for

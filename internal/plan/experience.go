@@ -252,7 +252,7 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 	hidden := before.Site(i).unreported() // it takes a part of the capacity, too
 	rate := o.Rate + hidden
 	w := capacity.Window{
-		Rate: rate, Proven: o.Proven + hidden, Sampled: o.Sampled, InProgress: o.InProgress, Network: o.Network, Goodput: o.Goodput * rate / o.Rate,
+		Rate: rate, Sampled: o.Sampled, InProgress: o.InProgress, Network: o.Network, Goodput: o.Goodput * rate / o.Rate,
 		Failing: o.Failing(), Utilization: utilization, Seconds: interval.Seconds(), Units: units, Timeout: before.Spec.RequestTimeout.Duration().Seconds(),
 		Queues: float64(before.Sites[i].Group.Usable()), Varies: varies(l, locality),
 	}
@@ -265,7 +265,7 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 		w.Sampled = 0 // what is left of an overload, and no queue of this rate
 	}
 	k.Declared = declared / units
-	k.Usual = max(assumedSpare*(o.Proven+hidden)/units, k.Usual*(1-slowerPart))
+	k.Usual = max(assumedSpare*rate/units, k.Usual*(1-slowerPart))
 	prior := s.prior(k)
 	switch k.model.Observe(&w, &prior) {
 	case capacity.Taken:

@@ -83,19 +83,13 @@ type siteFailing struct {
 	served                      float64 // requests that succeeded
 }
 
-// landedBySite sums the landed requests by locality, in the order of the localities: of proven clients
-// only, where these tell enough, or of all.
-func landedBySite(measured *load.ServiceLoad, proven bool) []siteFailing {
+// landedBySite sums the landed requests by locality, in the order of the localities.
+func landedBySite(measured *load.ServiceLoad) []siteFailing {
 	var out []siteFailing
 	for i := range measured.Sources {
 		src := &measured.Sources[i]
-		landed := src.Landed
-		if proven {
-			told := src.Told()
-			landed = told.Landed
-		}
-		for j := range landed {
-			l := &landed[j]
+		for j := range src.Landed {
+			l := &src.Landed[j]
 			k, found := slices.BinarySearchFunc(out, l.Locality, func(x siteFailing, l isobar.Locality) int { return x.locality.Compare(l) })
 			if !found {
 				out = slices.Insert(out, k, siteFailing{locality: l.Locality})
@@ -118,7 +112,7 @@ func (s *Service) Serving() []isobar.Locality {
 		return nil
 	}
 	var out []isobar.Locality
-	for _, x := range landedBySite(s.Load, true) {
+	for _, x := range landedBySite(s.Load) {
 		if x.served >= servingLeast && x.attempts-x.succeeded <= servingFails*x.attempts {
 			out = append(out, x.locality)
 		}
@@ -133,7 +127,7 @@ func (s *Service) FailingIn() []isobar.Locality {
 		return nil
 	}
 	var out []isobar.Locality
-	for _, x := range landedBySite(s.Load, true) {
+	for _, x := range landedBySite(s.Load) {
 		if x.count >= servingLeast && x.errors > servingFails*x.attempts {
 			out = append(out, x.locality)
 		}
@@ -146,7 +140,7 @@ func (s *Service) FailingIn() []isobar.Locality {
 // much does.
 func (s *Service) sitesFailing(partly bool) []Trouble {
 	var out []Trouble
-	for _, x := range landedBySite(s.Load, false) {
+	for _, x := range landedBySite(s.Load) {
 		o := s.outage(x.locality)
 		switch {
 		case x.succeeded == 0 && x.count >= nothingLeast && (o == nil || s.outageText(o) == ""):

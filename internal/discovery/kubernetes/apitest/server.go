@@ -258,7 +258,11 @@ func (a *Server) patchStatus(w http.ResponseWriter, r *http.Request, namespace, 
 	q := query{w: w, r: r}
 	name, found := strings.CutSuffix(strings.TrimPrefix(path, v1alpha1.Policies+"/"), "/status")
 	var patch v1alpha1.LoadBalancingPolicy
-	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil || !found || r.Header.Get("Content-Type") != "application/merge-patch+json" {
+	err := json.NewDecoder(r.Body).Decode(&patch)
+	if r.Context().Err() != nil {
+		return // the client went away
+	}
+	if err != nil || !found || r.Header.Get("Content-Type") != "application/merge-patch+json" {
 		a.t.Errorf("unexpected request PATCH %s: %v", r.URL, err)
 		q.fail(http.StatusBadRequest, metav1.StatusReasonBadRequest, "no")
 		return

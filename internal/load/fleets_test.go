@@ -79,24 +79,6 @@ func TestOneKnownClientDoesNotSpeakForAll(t *testing.T) {
 	}
 }
 
-// What clients send that are known in time tells what requests experience.
-func TestFleetThatGrewIsHeard(t *testing.T) {
-	for _, identified := range []bool{false, true} {
-		c := &gathering{tab: table()}
-		for i := range 30 {
-			c.join(zoneA, accountOf(identified, 1, i), always(20))
-		}
-		c.tab.SetCapacity("checkout", 20000)
-		c.run(200)
-		for i := range 270 {
-			c.join(zoneA, accountOf(identified, 2, i), always(20))
-		}
-		if o := c.run(500).Observation(zoneB); o.Proven < 0.9*o.Rate {
-			t.Errorf("identified %t: %.0f of %.0f requests/s are proven after 500 reports", identified, o.Proven, o.Rate)
-		}
-	}
-}
-
 // A fleet of ten becomes one of a hundred without certificates, and all send a part of
 // their requests beyond plan: the unmanaged load is that of all.
 func TestUnmanagedLoadIsOfAllClients(t *testing.T) {
