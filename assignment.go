@@ -99,7 +99,7 @@ func (a *Assignment) Localities() []Locality {
 	return slices.Compact(out)
 }
 
-// Bounds of the settings of assignments, for whoever reads configuration.
+// Bounds of the settings of assignments, which readers of configuration check.
 const (
 	MinOverprovisioningFactor = 100    // percent; below it, clients would leave priority 0 while all of it is healthy
 	MaxOverprovisioningFactor = 10_000 // percent

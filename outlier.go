@@ -252,7 +252,7 @@ func (s OutlierSpec) read(raw json.RawMessage) (int64, error) {
 	return int64(n), err
 }
 
-// Bounds of the settings, for whoever reads configuration.
+// Bounds of the settings, which readers of configuration check.
 const (
 	MinOutlierDuration = time.Millisecond
 	MaxOutlierDuration = 24 * time.Hour

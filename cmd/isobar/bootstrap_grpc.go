@@ -21,7 +21,7 @@ const (
 )
 
 // grpcLanguage is what the client is written in, as far as its bootstrap file
-// depends on that. C++ stands for what else is built on the core of gRPC: C#
+// depends on that. C++ includes the other languages that use the core of gRPC: C#
 // (Grpc.Core), Ruby, PHP and Objective-C.
 type grpcLanguage struct{ name string }
 
@@ -77,7 +77,7 @@ func (f *besideFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.beside, "beside", false, "print an addition to the bootstrap file of clients that have another control plane")
 }
 
-// authorityForm is what can stand in xdstp names and as a key of a file.
+// authorityForm matches authorities that xdstp names and keys of files may contain.
 var authorityForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 
 // grpcFragment is what makes a client find a second server (gRFC A47).

@@ -70,8 +70,8 @@ type group struct {
 	commands  []*cobra.Command
 }
 
-// groups holds all commands by what they are for; each stands in the file of
-// its name.
+// groups returns all commands by their purpose. Each command has a file of its
+// name.
 func groups() []group {
 	return []group{
 		{"run", "Run Isobar", []*cobra.Command{serveCommand(), checkCommand(), checkerCommand(), bootstrapCommand(), kubernetesCommand()}},
@@ -117,7 +117,7 @@ func newRoot() *cobra.Command {
 		Long: `Isobar is an xDS management server and a global load balancer. Clients report load,
 Isobar computes one global assignment from capacity, demand, health and distance,
 and sends the clients in each zone their weights.`,
-		SilenceUsage:  true, // an error shall not drown in the help
+		SilenceUsage:  true, // the text of the help would hide the error
 		SilenceErrors: true, // main prints it, once
 		// cobra looks after required flags itself, but as if a missing one were no
 		// error in the call.

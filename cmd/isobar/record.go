@@ -248,9 +248,9 @@ func (a *anonymising) copy(cmd *cobra.Command, file string) error {
 	return anonymise(a.from, file)
 }
 
-// record records to a file. One that gets pseudonyms is written from one that
-// stands beside it until then, and stays where that fails: what was recorded does
-// not come again.
+// record records to a file. If it gets pseudonyms, the command records to another file
+// beside it first. If that step fails, the other file stays, because what was recorded
+// does not happen again.
 func (a *anonymising) record(file string, record func(file string) error) error {
 	if !a.wanted {
 		return record(file)
@@ -327,7 +327,7 @@ func anonymise(from, to string) error {
 	return err
 }
 
-// same tells whether a file is the one at a path.
+// same reports whether a file is the one at a path.
 func same(f *os.File, path string) bool {
 	a, err := f.Stat()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// crowdOf plays a fleet: the first clients have a history, 20 others come later. Each
-// client says where its 60 requests/s go, and how many of them fail.
+// crowdOf plays a fleet: the founders have a history, and newcomers come after 40 windows.
+// home is the locality of a client, and lands what the client reports of a window.
 func crowdOf(founders, newcomers, windows int, home func(i int) isobar.Locality, lands func(k, i int) []load.LocalityReport) (*load.ServiceLoad, load.Findings) {
 	tab, ev := table(), load.NewAdherence(load.Settings{Interval: interval})
 	var s *load.ServiceLoad

@@ -305,13 +305,16 @@ type alarm struct{ of, text string }
 
 // alarm notes a state, or that it is over, where the text is empty. r.mu is held.
 func (r *Replica) alarm(of, text string) {
-	before := len(r.alarms)
-	r.alarms = slices.DeleteFunc(r.alarms, func(a alarm) bool { return a.of == of })
+	i := slices.IndexFunc(r.alarms, func(a alarm) bool { return a.of == of })
+	if i >= 0 && text == "" {
+		r.log.Info("an alarm of the group of replicas is over", "alarm", r.alarms[i].text)
+	}
+	if i >= 0 {
+		r.alarms = slices.Delete(r.alarms, i, i+1)
+	}
 	if text != "" {
 		r.log.Error("the group of replicas needs attention", "alarm", text)
 		r.alarms = append(r.alarms, alarm{of, text})
-	} else if len(r.alarms) < before {
-		r.log.Info("an alarm of the group of replicas is over", "of", of)
 	}
 	if len(r.alarms) > maxAlarms {
 		r.alarms = r.alarms[1:]
