@@ -22,7 +22,7 @@ build: ## build bin/isobar
 	$(GO) build -trimpath -o bin/isobar ./cmd/isobar
 
 demo: ## run the whole loop on this machine and print the verdict (under 90 s)
-	@echo "Go fetches modules and compiles: about a minute the first time."
+	@echo "Go fetches modules and compiles first, and prints nothing meanwhile."
 	$(GO) run ./cmd/isobar demo
 
 scenarios: ## run the library of scenarios and write its table into the documentation
