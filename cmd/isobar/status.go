@@ -170,7 +170,7 @@ func writeReserves(line func(name, format string, args ...any), r *admin.Reserve
 	line("n-1", "%d of %s would not stand the loss of a zone, checked %s ago", r.Failing, count(r.Services, "service", "services"), age(r.AgeSeconds))
 	for i := range r.Worst {
 		w := &r.Worst[i]
-		text := fmt.Sprintf("%s at %s of its ceiling", w.Fullest, percent(w.Utilization))
+		text := w.Fill()
 		switch {
 		case w.Drop >= 1:
 			text = "nothing healthy is left"

@@ -120,7 +120,7 @@ func TestOrdersOnWhatWasSeen(t *testing.T) {
 func TestDrainOrders(t *testing.T) {
 	w := newWorld()
 	var asked []admin.Drain
-	breaches := []string{"us-east/c at 131% of its ceiling"}
+	breaches := []string{"us-east/c at 104.8% of its capacity, above its ceiling of 80.0%"}
 	srv := start(t, w, func(o *admin.Options) {
 		operatorOf(o).breaches = func(_ context.Context, d *admin.Drain) ([]string, error) {
 			asked = append(asked, *d)
@@ -140,7 +140,7 @@ func TestDrainOrders(t *testing.T) {
 	} {
 		breaches = nil
 		if code == http.StatusConflict {
-			breaches = []string{"us-east/c at 131% of its ceiling"}
+			breaches = []string{"us-east/c at 104.8% of its capacity, above its ceiling of 80.0%"}
 		}
 		if a := do(t, srv, "POST", "/v1/drain", body); a.code != code {
 			t.Errorf("%s: %d instead of %d: %s", body, a.code, code, a.body)

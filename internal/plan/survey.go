@@ -21,6 +21,7 @@ type Reserve struct {
 	// above it, and Utilization how full it is over its ceiling.
 	Fullest     isobar.Locality `json:"fullest"`
 	Utilization float64         `json:"utilization"`
+	Ceiling     float64         `json:"ceiling"` // of Fullest: the part of its capacity that may be used, 0 to 1
 	// Headroom is the part of what the ceilings of all that is left allow which
 	// stays free; below 0 the demand does not fit.
 	Headroom float64 `json:"headroom"`
@@ -30,10 +31,19 @@ type Reserve struct {
 // Stands reports whether the service keeps its ceilings without shedding.
 func (r *Reserve) Stands() bool { return r.Utilization <= breachSlack && r.Drop <= 0 }
 
+// Fill says how full Fullest would be, in the words of the plan check.
+func (r *Reserve) Fill() string {
+	text := fmt.Sprintf("%s at %.1f%% of its capacity", r.Fullest, 100*r.Utilization*r.Ceiling)
+	if r.Utilization > breachSlack {
+		text += fmt.Sprintf(", above its ceiling of %.1f%%", 100*r.Ceiling)
+	}
+	return text
+}
+
 // Breach says of a service that stood the loss of any zone why it no longer
 // does.
 func (r *Reserve) Breach() string {
-	text := fmt.Sprintf("%s at %.1f%% of its ceiling", r.Fullest, 100*r.Utilization)
+	text := r.Fill()
 	switch {
 	case r.Drop >= 1:
 		text = "nothing healthy would be left"
@@ -251,7 +261,7 @@ func reserveOf(s *Service, lost isobar.Locality) (r Reserve, known bool) {
 		load += y
 		limit += site.Ceiling * site.Capacity
 		if u := y / (site.Ceiling * site.Capacity); r.Fullest.IsZero() || u > r.Utilization {
-			r.Fullest, r.Utilization = site.Group.Locality, u
+			r.Fullest, r.Utilization, r.Ceiling = site.Group.Locality, u, site.Ceiling
 		}
 	}
 	switch {

@@ -201,6 +201,13 @@ func TestSurvey(t *testing.T) {
 			if want := 1 - 3*row.demand/160; r.Stands() != row.stands || math.Abs(r.Headroom-want) > 0.02 {
 				t.Errorf("at %v requests/s: %+v, want headroom %.2f", row.demand, r, want)
 			}
+			fill := fmt.Sprintf("%s at %.1f%% of its capacity", r.Fullest, 80*r.Utilization)
+			if !row.stands {
+				fill += ", above its ceiling of 80.0%"
+			}
+			if r.Ceiling != 0.8 || r.Fill() != fill {
+				t.Errorf("at %v requests/s: ceiling %v, %q, want %q", row.demand, r.Ceiling, r.Fill(), fill)
+			}
 		}
 		// Every zone that serves is told of, not only the worst of each service.
 		losses := s.Losses()

@@ -29,6 +29,7 @@ export interface Reserve {
   lost: string;
   fullest: string;
   utilization: number;
+  ceiling: number;
   headroom: number;
   drop: number;
 }

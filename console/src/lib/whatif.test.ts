@@ -26,7 +26,7 @@ describe('judge', () => {
     ['nothing is left', difference([service('checkout', { dead: true })], { risks: [risk('checkout')] }), false, /^No: checkout would have no healthy endpoint left\.$/],
     ['at first only', difference([service('checkout', { localities: [site('us/a', flat(0.5, 0.9, 0.7))] })], { risks: [risk('checkout', 'us/a')] }), true, /^Yes, but at first us\/a would be at 90%/],
     ['it was so before', difference([service('checkout', { localities: [site('us/a', flat(0.9))] })]), true, /^Yes, it makes nothing worse\. But us\/a stays at 90%/],
-    ['the server would refuse it', difference([two], { refusals: ['checkout: it would no longer survive the loss of us/a: us/c at 110.0% of its ceiling'] }), false, /^No: it would no longer survive the loss of us\/a/],
+    ['the server would refuse it', difference([two], { refusals: ['checkout: it would no longer survive the loss of us/a: us/c at 88.0% of its capacity, above its ceiling of 80.0%'] }), false, /^No: it would no longer survive the loss of us\/a/],
     ['it was not checked', difference([two], { unchecked: 'it was not checked' }), false, /^Not certain: it was not checked\.$/],
     ['it moves still', difference([two], { settled: false }), false, /^Not certain: shares still move after 4 decisions/],
     ['no capacity is declared', difference([service('checkout', { localities: [site('us/a', flat(2), 0.8, false)] })]), true, /^Yes: nothing gets worse that is known/],
@@ -38,7 +38,7 @@ describe('judge', () => {
 });
 
 test('what is said against a difference is said once', () => {
-  const survival = 'checkout: it would no longer survive the loss of us/b: us/c at 110.0% of its ceiling';
+  const survival = 'checkout: it would no longer survive the loss of us/b: us/c at 88.0% of its capacity, above its ceiling of 80.0%';
   const refusals = ['checkout: us/a at 127.0% of its capacity, above its ceiling of 80.0%', survival, 'cart: us/a at 127.0% of its capacity, above its ceiling of 80.0%'];
   expect(against(difference([], { risks: [risk('checkout', 'us/a'), risk('cart')], refusals }))).toEqual(['checkout: worse', 'cart: worse', survival, refusals[2]]);
   expect(against(difference([], { refusals: [survival] }))).toEqual([survival]);
