@@ -86,7 +86,7 @@ const (
 func (s *statusAPI) getStatus(w http.ResponseWriter, r *http.Request) {
 	service := r.URL.Query().Get("service")
 	if service != "" && s.unknown(service) {
-		failUnknownService(w, service)
+		s.failUnknownService(w, service)
 		return
 	}
 	reply(w, http.StatusOK, s.statusOf(r.Context(), s.opts.Planner.Current(), service))
