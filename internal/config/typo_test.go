@@ -71,7 +71,7 @@ func TestOneTypoOneMessage(t *testing.T) {
 		{"xds:", "xsd:", "did you mean xds?"},
 		{"admission:", "admision:", "did you mean admission?"},
 		{"services:", "service:", "did you mean services?"},
-		{"- name: checkout", "- nmae: checkout", "did you mean name?"},
+		{"- name: checkout", "- nam: checkout", "did you mean name?"},
 		{"mode: bounded", "mod: bounded", "did you mean mode?"},
 		{"localities:", "locality:", "put it into `localities`; localities is missing"},
 		{"health_checks:\n", "healthchecks:\n", "did you mean health_checks?"},

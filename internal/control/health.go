@@ -41,7 +41,7 @@ type healthWatch struct {
 	recorders *recorders
 	ignored   func(reports int)
 	save      func(job)
-	unsaved   func() bool // something can't be saved now
+	unsaved   func() bool                 // something can't be saved now
 	shown     *atomic.Pointer[healthView] // where scrapes find it
 
 	keeper     *health.Keeper
