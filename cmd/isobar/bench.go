@@ -118,7 +118,7 @@ func (f *benchFlags) complete(log *slog.Logger) error {
 	if f.options.Credentials, err = dialCredentials("--server", f.options.Target, f.tls, f.insecure, log); err != nil {
 		return err
 	}
-	f.options.Hint = identity.TLSHint
+	f.options.Hint = f.tls.Hint
 	for _, text := range f.localities {
 		l, err := isobar.ParseLocality(text)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/member"
 )
 
 // defaultConfig is the configuration file that commands take without -c.
@@ -31,7 +32,7 @@ file:line:column: the error; how to fix it. The exit status is 0 if
 a server would accept the file, even with warnings; with --strict, warnings fail.
 The command warns of certificate and token files that it can't use on this
 machine, because the server may run on another one; of certificates that have
-expired or soon expire; and of services without capacity or health checks.`,
+expired or soon expire, those of client_ca included; and of services without capacity or health checks.`,
 		Example: "  isobar check isobar.yaml\n  isobar check -c isobar.yaml\n  isobar check - < isobar.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			data, err := readConfigFile(file, cmd.InOrStdin())
@@ -169,6 +170,20 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// listener has the files of the certificates of a listener.
+type listener struct {
+	name  string
+	files *identity.Files // nil = plaintext
+}
+
+func listenerFiles(c *config.Config) []listener {
+	out := []listener{{"xds", c.XDS.TLS}, {"admin", c.Admin.TLS}}
+	if c.Replicas != nil {
+		out = append(out, listener{member.Listener, c.Replicas.TLS})
+	}
+	return out
+}
+
 // missingFiles says of the files that a configuration names, certificates and a
 // token, which can't be used on this machine, and what follows.
 func missingFiles(c *config.Config) (out []error) {
@@ -177,10 +192,7 @@ func missingFiles(c *config.Config) (out []error) {
 			out = append(out, fmt.Errorf("%w; on this machine it would not %s", err, follows))
 		}
 	}
-	for _, l := range []struct {
-		name  string
-		files *identity.Files
-	}{{"xds", c.XDS.TLS}, {"admin", c.Admin.TLS}} {
+	for _, l := range listenerFiles(c) {
 		if l.files != nil {
 			_, err := identity.OpenCertificates(*l.files, identity.Options{Name: l.name})
 			note(err, "start")
@@ -207,16 +219,19 @@ func endingCertificates(c *config.Config, now time.Time) (out []error) {
 			out = append(out, fmt.Errorf("%s", a.Text))
 		}
 	}
-	for _, l := range []struct {
-		name  string
-		files *identity.Files
-	}{{"xds", c.XDS.TLS}, {"admin", c.Admin.TLS}} {
+	for _, l := range listenerFiles(c) {
 		if l.files == nil {
 			continue
 		}
 		if shown, err := identity.OpenCertificates(*l.files, identity.Options{Name: l.name}); err == nil {
 			from, until := shown.Validity()
 			note(l.name, from, until)
+			for _, x := range shown.Authorities() {
+				ca := admin.Authority{Certificate: admin.Certificate{Name: l.name, NotBefore: x.From, NotAfter: x.Until}, Subject: x.Name}
+				if a, needs := ca.Attention(now); needs {
+					out = append(out, errors.New(a.Text))
+				}
+			}
 		}
 	}
 	if c.Discovery.XDS != nil && c.Discovery.XDS.TLS != nil {

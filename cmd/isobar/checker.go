@@ -101,7 +101,7 @@ func runChecker(ctx context.Context, flags *checkerFlags, log *slog.Logger) erro
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	c, err := checker.New(checker.Options{
 		Conn: conn, ID: flags.nodeID, Cluster: flags.cluster, Locality: where, Version: buildVersion(),
-		MaxProbes: flags.maxProbes, MaxEndpoints: flags.maxEndpoints, Hint: identity.TLSHint, Log: log, Registerer: registry,
+		MaxProbes: flags.maxProbes, MaxEndpoints: flags.maxEndpoints, Hint: flags.tls.Hint, Log: log, Registerer: registry,
 	})
 	if err != nil {
 		return errors.Join(err, conn.Close())

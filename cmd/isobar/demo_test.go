@@ -75,6 +75,9 @@ func TestDemoLiveView(t *testing.T) {
 		t.Errorf("with a frame: %q", got)
 	}
 	fillsScreen(t, m)
+	f.Mode = isobar.ModeObserve // both modes share the screen
+	m, _ = m.Update(f)
+	fillsScreen(t, m)
 	m, _ = m.Update(tea.KeyPressMsg{Code: 'x', Text: "x"})
 	if ctx.Err() != nil {
 		t.Error("any key ends it")
@@ -90,7 +93,7 @@ func TestDemoLiveView(t *testing.T) {
 func fillsScreen(t *testing.T, m tea.Model) {
 	t.Helper()
 	var widths, heights []int
-	for _, size := range []tea.WindowSizeMsg{{Width: 80, Height: 24}, {Width: 120, Height: 30}, {Width: 200, Height: 60}} {
+	for _, size := range []tea.WindowSizeMsg{{Width: 80, Height: 24}, {Width: 120, Height: 30}, {Width: 130, Height: 50}, {Width: 200, Height: 60}} {
 		m, _ = m.Update(size)
 		lines, longest := strings.Split(strings.TrimSuffix(m.View().Content, "\n"), "\n"), 0
 		for _, l := range lines {
@@ -98,12 +101,12 @@ func fillsScreen(t *testing.T, m tea.Model) {
 				t.Errorf("%d columns of %d: %s", longest, size.Width, l)
 			}
 		}
-		if len(lines) >= size.Height {
+		if len(lines) >= size.Height || len(lines) < size.Height*3/4 {
 			t.Errorf("%d lines of %d", len(lines), size.Height)
 		}
 		widths, heights = append(widths, longest), append(heights, len(lines))
 	}
-	if widths[0] >= widths[1] || widths[1] >= widths[2] || heights[0] >= heights[1] {
+	if widths[0] >= widths[1] || widths[1] >= widths[3] || heights[0] >= heights[1] {
 		t.Errorf("columns %v, lines %v", widths, heights)
 	}
 }

@@ -138,7 +138,7 @@ func (h *demoHistory) add(f *fleet.Frame) {
 const (
 	chartLeast, chartMost = 10 * time.Millisecond, 2 * time.Second
 	chartLabel            = 16 // columns
-	chartRows             = 6  // at most
+	chartRows             = 32 // at most
 )
 
 // chart draws the latencies of each mode in rows of the terminal's width, one
@@ -146,7 +146,7 @@ const (
 func (h *demoHistory) chart(width, height int) string {
 	rows := 0
 	if len(h.modes) > 0 {
-		rows = min(chartRows, (height-2)/2) // an empty line, the title; room for both modes from the start
+		rows = min(chartRows, (height-2)/len(h.modes)) // an empty line, the title
 	}
 	if rows < 1 || h.slot <= 0 {
 		return ""

@@ -24,8 +24,9 @@ func planCommand() *cobra.Command {
 utilization now, after the first tick, and after convergence, at present
 demand and health. The server publishes nothing. Services of the API do not change.
 Paused and held services stay paused and held. The first line is the verdict:
-whether a locality exceeds its ceiling after the first tick or at the end, and
-whether clients drop more requests or have no endpoint left.`,
+whether a locality exceeds its ceiling after the first tick or at the end,
+whether clients drop more requests or have no endpoint left, and whether the mean
+latency of a service rises by more than 5% and 1 ms.`,
 		Example: "  isobar plan -c new.yaml\n  isobar plan -c new.yaml -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			data, err := readConfigFile(file, cmd.InOrStdin())
@@ -98,22 +99,55 @@ const ceilingSlack = 0.005
 // mostRisks bounds the lines of a verdict: all of them are in JSON.
 const mostRisks = 20
 
+// Mean latency that rises by at most one of these is not worse: it is computed from capacities
+// and round-trip times that are known with some error.
+const (
+	slowerPart = 0.05 // of what it was
+	slowerMS   = 1.0
+)
+
+// slower says by how much the mean latency of a service rises, or is empty.
+func slower(d *plan.ServiceDifference) string {
+	worse := func(ms float64) bool {
+		return d.Latency.Before > 0 && ms > (1+slowerPart)*d.Latency.Before && ms > d.Latency.Before+slowerMS
+	}
+	rises := fmt.Sprintf("%s: mean latency rises from %s to", d.Service, millis(d.Latency.Before))
+	switch first, settled := millis(d.Latency.First), millis(d.Latency.Settled); {
+	case worse(d.Latency.First) && worse(d.Latency.Settled) && first != settled:
+		return fmt.Sprintf("%s %s after the first tick and %s when all has settled", rises, first, settled)
+	case worse(d.Latency.Settled):
+		return fmt.Sprintf("%s %s", rises, settled)
+	case worse(d.Latency.First):
+		return fmt.Sprintf("%s %s after the first tick, and is %s when all has settled", rises, first, settled)
+	}
+	return ""
+}
+
 // writePlanVerdict says first whether the change makes anything worse, and what.
 func writePlanVerdict(b *strings.Builder, p *admin.Previewed) {
-	switch {
-	case len(p.Services) == 0:
-		return
-	case len(p.Risks) == 0:
-		b.WriteString("verdict: nothing gets worse: no locality above its ceiling, no drops, at the demand and the health of now\n\n")
+	if len(p.Services) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "verdict: think again: %s\n", count(len(p.Risks), "thing gets worse", "things get worse"))
+	var worse []string
 	for i := range p.Risks {
+		worse = append(worse, p.Risks[i].Text)
+	}
+	for i := range p.Services {
+		if text := slower(&p.Services[i]); text != "" {
+			worse = append(worse, text)
+		}
+	}
+	if len(worse) == 0 {
+		b.WriteString("verdict: nothing gets worse: no locality above its ceiling, no drops, no higher latency, at the demand and the health of now\n\n")
+		return
+	}
+	fmt.Fprintf(b, "verdict: think again: %s\n", count(len(worse), "thing gets worse", "things get worse"))
+	for i, text := range worse {
 		if i == mostRisks {
-			fmt.Fprintf(b, "  and %d more: see -o json\n", len(p.Risks)-i)
+			fmt.Fprintf(b, "  and %d more: see -o json\n", len(worse)-i)
 			break
 		}
-		fmt.Fprintf(b, "  %s\n", printable(p.Risks[i].Text))
+		fmt.Fprintf(b, "  %s\n", printable(text))
 	}
 	b.WriteByte('\n')
 }

@@ -63,7 +63,7 @@ func (f *remoteFlags) registerServer(cmd *cobra.Command) {
 
 // remote gives the server to ask.
 func (f *remoteFlags) remote() (*admin.Remote, error) {
-	options := []admin.RemoteOption{admin.WithHint(identity.TLSHint)}
+	options := []admin.RemoteOption{admin.WithHint(f.tls.Hint)}
 	if f.tls != (identity.DialFiles{}) {
 		config, err := f.tls.Config()
 		if err != nil {

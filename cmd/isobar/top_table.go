@@ -108,7 +108,7 @@ func topColumns(services []admin.ServiceOverview) []column {
 		{"MOVING", 4, func(o *admin.ServiceOverview) string { return percentOrDash(o.Moving) }},
 		{"DROP", 2, func(o *admin.ServiceOverview) string { return percentOrDash(o.Drop) }},
 		{"HEALTHY", 5, func(o *admin.ServiceOverview) string { return fmt.Sprintf("%d/%d", o.Healthy, o.Endpoints) }},
-		{"COVER", 6, func(o *admin.ServiceOverview) string { return fmt.Sprintf("%.0f%%", 100*o.Coverage) }},
+		{"COVER", 6, func(o *admin.ServiceOverview) string { return coverage(o.Demand, o.Coverage, 0) }},
 		{"GAP", 7, func(o *admin.ServiceOverview) string {
 			if !o.Solved {
 				return "-"
@@ -167,6 +167,14 @@ func percentOrDash(x float64) string {
 	return percent(x)
 }
 
+// coverage shows a coverage with so many digits; without demand there is nothing to cover.
+func coverage(demand, covered float64, digits int) string {
+	if demand <= 0 && covered >= 1 {
+		return "-"
+	}
+	return fmt.Sprintf("%.*f%%", digits, 100*covered)
+}
+
 // topHead are the lines above the table, but for what needs attention.
 func topHead(o *admin.Overview, now time.Time) []string {
 	s, held, paused := &o.Status, 0, 0
@@ -190,7 +198,7 @@ func topHead(o *admin.Overview, now time.Time) []string {
 	clients := fmt.Sprintf("clients %d: %d in sync, %d behind, %d refusing, %d reporting load; checkers %d",
 		c.Total, c.InSync, c.Behind, c.Refusing, c.Reporting, s.Checkers)
 	services := fmt.Sprintf("services %d: %s requests/s, coverage %s; held %d, paused %d",
-		s.Services, rate(s.Demand), percent(s.Coverage), held, paused)
+		s.Services, rate(s.Demand), coverage(s.Demand, s.Coverage, 1), held, paused)
 	return []string{
 		fmt.Sprintf("isobar top  %s  %s  %s", now.Format(time.TimeOnly), version, loop),
 		clients, services,

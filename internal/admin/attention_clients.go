@@ -178,7 +178,7 @@ func (b *statusBuilder) unknownClusters(p *plan.Plan) {
 	}
 	names := p.ServiceNames()
 	for _, cluster := range b.UnknownClusters {
-		b.attend(NewAttention(ClusterUnknown, "clients report load on cluster %q, which is no service%s", cluster, b.meant(cluster, names)))
+		b.attend(NewAttention(ClusterUnknown, "clients report load on cluster %q, which is no service%s", cluster, meant(b.nearest, cluster, names)))
 	}
 }
 
@@ -208,34 +208,13 @@ func (b *statusBuilder) localities(p *plan.Plan, all []Client) {
 		if n := count[text]; n != 1 {
 			who = fmt.Sprintf("%d clients in %s (one is node %q at %s)", n, placeOf(l), c.ID, c.Peer)
 		}
-		severity := Warning
-		var said string
-		switch {
-		case l.IsZero():
-			said = who + ": all localities count as far away: set node.locality"
-		case known.zones[isobar.Locality{Region: l.Region, Zone: l.Zone}]:
+		said, severity := known.trouble(l, b.nearest)
+		if said == "" {
 			continue
-		case known.regions[l.Region]:
-			severity = Notice
-			said = who + ": no service and no network entry knows the zone, so the others of its region count as equally near" + b.meant(l.String(), known.zoneNames())
-		default:
-			said = who + ": no service and no network entry knows the region, so all localities count as equally far away" +
-				b.meant(l.Region, slices.Sorted(maps.Keys(known.regions)))
 		}
-		item := NewAttention(LocalityUnknown, "%s", said).At(l).By(c.ID).As(severity).See("isobar clients")
+		item := NewAttention(LocalityUnknown, "%s: %s", who, said).At(l).By(c.ID).As(severity).See("isobar clients")
 		b.attend(item)
 	}
-}
-
-// meant is a question for what may have been meant.
-func (b *statusBuilder) meant(name string, known []string) string {
-	if b.nearest == nil {
-		return ""
-	}
-	if near := b.nearest(name, known, mostNamed); len(near) > 0 {
-		return "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return ""
 }
 
 // places are the regions and zones that services and network entries name.
@@ -251,6 +230,21 @@ func (p *places) zoneNames() []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// trouble says what follows from the place of clients that no service and no network entry
+// names, and how severe that is; "" = it is known.
+func (p *places) trouble(l isobar.Locality, nearest func(name string, names []string, most int) []string) (said string, severity Severity) {
+	switch {
+	case l.IsZero():
+		return "all localities count as far away: set node.locality", Warning
+	case p.zones[isobar.Locality{Region: l.Region, Zone: l.Zone}]:
+		return "", Notice
+	case p.regions[l.Region]:
+		return "no service and no network entry knows the zone, so the others of its region count as equally near" + meant(nearest, l.String(), p.zoneNames()), Notice
+	}
+	return "no service and no network entry knows the region, so all localities count as equally far away" +
+		meant(nearest, l.Region, slices.Sorted(maps.Keys(p.regions))), Warning
 }
 
 // placesOf remembers the places of the newest topology, which are the same in all of its

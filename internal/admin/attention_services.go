@@ -133,9 +133,12 @@ func (b *statusBuilder) partly(svc *plan.Service, g *isobar.EndpointGroup) {
 	if float64(len(down)) >= manyUnhealthy*float64(len(g.Endpoints)) {
 		severity = Warning
 	}
-	name := svc.Spec.Name
+	name, more := svc.Spec.Name, "isobar health %s"
+	if len(svc.Spec.HealthChecks) == 0 { // there are no votes to show
+		more = "isobar explain %s"
+	}
 	b.attend(NewAttention(EndpointsUnhealthy, "%s: %d of %d endpoints in %s are unhealthy: %s", name, len(down), len(g.Endpoints), g.Locality, someOf(down)).
-		Of(name).At(g.Locality).As(severity).See("isobar health %s", name))
+		Of(name).At(g.Locality).As(severity).See(more, name))
 }
 
 // Degraded is a service for which an input is missing.

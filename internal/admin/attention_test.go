@@ -173,3 +173,31 @@ func TestAttentionToThePlan(t *testing.T) {
 		})
 	}
 }
+
+// TestUnhealthyEndpointsAreExplained: the command that tells more of endpoints that are down
+// answers, also where the service has no health checks.
+func TestUnhealthyEndpointsAreExplained(t *testing.T) {
+	for name, tt := range map[string]struct {
+		checks []isobar.HealthCheck
+		want   string
+	}{
+		"health checks": {[]isobar.HealthCheck{{}}, "isobar health legacy"},
+		"none":          {nil, "isobar explain legacy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			svc := w.current.Services[0]
+			spec := *svc.Spec
+			spec.HealthChecks, svc.Spec = tt.checks, &spec
+			svc.Sites[0].Group.Endpoints = []isobar.WeightedEndpoint{
+				{Address: "127.0.0.1:1", Weight: 1, Health: isobar.Healthy}, {Address: "127.0.0.1:2", Weight: 1, Health: isobar.Unhealthy},
+			}
+			srv := start(t, w, nil)
+			var s admin.Status
+			do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
+			if a := attends(t, s, admin.EndpointsUnhealthy); a.Next != tt.want {
+				t.Errorf("next: %q, want %q", a.Next, tt.want)
+			}
+		})
+	}
+}

@@ -157,7 +157,7 @@ func (s *fleetAPI) probed(w http.ResponseWriter, r *http.Request, name string) (
 	}
 	if name != "" && len(services) == 0 {
 		if s.unknown(name) {
-			failUnknownService(w, name)
+			s.failUnknownService(w, name)
 			return nil, false
 		}
 		fail(w, http.StatusNotFound, Problem{

@@ -47,6 +47,33 @@ func (s *core) unknown(name string) bool {
 	return !found
 }
 
+// failUnknownService answers that there is no such service, and which ones may be meant.
+func (s *core) failUnknownService(w http.ResponseWriter, name string) {
+	p := Problem{
+		Error: "no such service in the published plan", Place: "service=" + name, Fix: "GET /v1/services lists the names, and `isobar top -n 1` shows them",
+	}
+	if current := s.opts.Planner.Current(); current != nil {
+		names := make([]string, len(current.Services))
+		for i, svc := range current.Services {
+			names[i] = svc.Spec.Name
+		}
+		p.Error += meant(s.opts.Nearest, name, names)
+	}
+	fail(w, http.StatusNotFound, p)
+}
+
+// meant is a question for what may have been meant by a name; empty without nearest, which is
+// as in [Options].
+func meant(nearest func(name string, names []string, most int) []string, name string, known []string) string {
+	if nearest == nil {
+		return ""
+	}
+	if near := nearest(name, known, mostNamed); len(near) > 0 {
+		return "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return ""
+}
+
 // audit returns the log for writes that took effect, with who made them.
 func (s *core) audit(r *http.Request) *slog.Logger { return s.opts.Logger.With("peer", r.RemoteAddr) }
 

@@ -106,7 +106,7 @@ func (s *historyAPI) recent(w http.ResponseWriter, r *http.Request, name string)
 		return nil, false
 	}
 	if name != "" && s.unknown(name) && !concerns(changes, name) {
-		failUnknownService(w, name)
+		s.failUnknownService(w, name)
 		return nil, false
 	}
 	return changes, true
@@ -157,7 +157,7 @@ func (s *historyAPI) marks(w http.ResponseWriter, r *http.Request, name string) 
 		return nil, false
 	}
 	if name != "" && s.unknown(name) && !slices.ContainsFunc(out, func(m archive.Mark) bool { return m.Services > 0 }) {
-		failUnknownService(w, name)
+		s.failUnknownService(w, name)
 		return nil, false
 	}
 	return out, true

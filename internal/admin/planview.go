@@ -102,7 +102,7 @@ func (s *planAPI) getPlan(w http.ResponseWriter, r *http.Request) {
 	if name := r.URL.Query().Get("service"); name != "" {
 		svc, found := p.Service(name)
 		if !found {
-			failUnknownService(w, name)
+			s.failUnknownService(w, name)
 			return
 		}
 		view.Services = []ServiceView{viewService(svc, s.overrides()[name], s.opts.Fleet.Subscribers())}
@@ -115,12 +115,6 @@ func (s *planAPI) getPlan(w http.ResponseWriter, r *http.Request) {
 		view.Services = append(view.Services, viewService(svc, overrides[svc.Spec.Name], clients))
 	}
 	reply(w, http.StatusOK, view)
-}
-
-func failUnknownService(w http.ResponseWriter, name string) {
-	fail(w, http.StatusNotFound, Problem{
-		Error: "no such service in the published plan", Place: "service=" + name, Fix: "GET /v1/services lists the names, and `isobar top -n 1` shows them",
-	})
 }
 
 func viewPlan(p *plan.Plan) PlanView {
@@ -239,7 +233,7 @@ func (s *planAPI) getCapacity(w http.ResponseWriter, r *http.Request) {
 	}
 	svc, found := p.Service(name)
 	if !found {
-		failUnknownService(w, name)
+		s.failUnknownService(w, name)
 		return
 	}
 	out := CapacityList{
@@ -283,7 +277,7 @@ func (s *planAPI) getExplanation(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, found := p.Service(name); !found {
-		failUnknownService(w, name)
+		s.failUnknownService(w, name)
 		return
 	}
 	explanation, err := s.opts.Planner.Explain(p, name, from)
@@ -300,6 +294,11 @@ func (s *planAPI) getExplanation(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		explanation.Warnings = append(explanation.Warnings, operatorsSay(s.overrides()[name])...)
+		if known := knownPlaces(p); !from.IsZero() && len(known.zones) > 1 { // as for clients that are there
+			if said, _ := known.trouble(from, s.opts.Nearest); said != "" {
+				explanation.Warnings = append(explanation.Warnings, from.String()+": "+said)
+			}
+		}
 		reply(w, http.StatusOK, explanation)
 	}
 }

@@ -82,7 +82,7 @@ func (s *historyAPI) getSamples(w http.ResponseWriter, r *http.Request) {
 	}
 	found, ok := s.opts.Charts.Samples(name, span == spanDay)
 	if !ok && name != "" && s.unknown(name) {
-		failUnknownService(w, name)
+		s.failUnknownService(w, name)
 		return
 	}
 	out := seriesView(name, &found)

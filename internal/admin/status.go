@@ -86,7 +86,7 @@ const (
 func (s *statusAPI) getStatus(w http.ResponseWriter, r *http.Request) {
 	service := r.URL.Query().Get("service")
 	if service != "" && s.unknown(service) {
-		failUnknownService(w, service)
+		s.failUnknownService(w, service)
 		return
 	}
 	reply(w, http.StatusOK, s.statusOf(r.Context(), s.opts.Planner.Current(), service))
@@ -338,6 +338,18 @@ type Certificate struct {
 	NotAfter  time.Time `json:"not_after"` // of the chain's certificate that ends first
 }
 
+// Authority is a certificate of those in client_ca of a listener.
+type Authority struct {
+	Certificate
+
+	Subject string
+}
+
+// Attention tells what needs attention about an authority, if anything does.
+func (a *Authority) Attention(now time.Time) (Attention, bool) {
+	return a.attention(now, fmt.Sprintf("%s in client_ca of the listener %s", a.Subject, a.Name), "clients whose certificates it signs are refused")
+}
+
 // DiscoveryCertificate is the name of the certificate that is shown to the control
 // plane that lists endpoints.
 const DiscoveryCertificate = "discovery.xds"
@@ -363,8 +375,13 @@ func (c *Certificate) NeedsAttention(now time.Time) bool {
 
 // Attention tells what needs attention about a certificate, if anything does.
 func (c *Certificate) Attention(now time.Time) (a Attention, needs bool) {
-	end := c.NotAfter.UTC().Format(time.RFC3339)
 	seen, fails := c.where()
+	return c.attention(now, seen, fails)
+}
+
+// attention does so for a certificate that is seen somewhere, and without which something fails.
+func (c *Certificate) attention(now time.Time, seen, fails string) (a Attention, needs bool) {
+	end := c.NotAfter.UTC().Format(time.RFC3339)
 	switch {
 	case !now.Before(c.NotAfter):
 		return NewAttention(CertificateExpired, "the certificate of %s has expired at %s: %s", seen, end, fails), true

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/config/strict"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -16,9 +18,12 @@ func TestNamesThatAreNotThere(t *testing.T) {
 	p := &probes{}
 	srv := start(t, newWorld(), func(o *admin.Options) {
 		p.into(o)
+		o.Nearest = strict.Nearest
 		o.Operator = past{changes: []plan.Change{{Version: 7, Services: []plan.ServiceChange{{Service: "gone"}}}}}
 	})
-	if a := do(t, srv, http.MethodPut, "/v1/services/cart", bodyOf(t, service("cart"))); a.code != http.StatusOK {
+	cart := service("cart")
+	cart.Localities[0].Locality = isobar.MustLocality("eu-west/a")
+	if a := do(t, srv, http.MethodPut, "/v1/services/cart", bodyOf(t, cart)); a.code != http.StatusOK {
 		t.Fatalf("cart is not put: %d %s", a.code, a.body)
 	}
 	for _, tt := range []struct {
@@ -28,6 +33,11 @@ func TestNamesThatAreNotThere(t *testing.T) {
 	}{
 		{http.MethodGet, "/v1/verdicts?service=none", http.StatusNotFound, "no such service in the published plan"},
 		{http.MethodGet, "/v1/verdicts?service=cart", http.StatusNotFound, "set health_checks of the service"},
+		{http.MethodGet, "/v1/explain?service=lagacy&from=us-east/b", http.StatusNotFound, "no such service in the published plan; did you mean legacy?"},
+		{http.MethodGet, "/v1/plan?service=crat", http.StatusNotFound, "no such service in the published plan; did you mean cart?"},
+		{http.MethodGet, "/v1/explain?service=cart&from=eu-wset/a", http.StatusOK, "eu-wset/a: no service and no network entry knows the region, so all localities count as equally far away; did you mean eu-west?"},
+		{http.MethodGet, "/v1/explain?service=cart&from=eu-west/aa", http.StatusOK, "knows the zone, so the others of its region count as equally near; did you mean eu-west/a?"},
+		{http.MethodGet, "/v1/explain?service=cart&from=eu-west/a", http.StatusOK, `"warnings":null`},
 		{http.MethodPut, "/v1/services/none/health/release", http.StatusNotFound, "no such service in the published plan"},
 		{http.MethodGet, "/v1/history?service=none", http.StatusNotFound, "no such service in the published plan"},
 		{http.MethodGet, "/v1/history?service=gone", http.StatusOK, `"service":"gone"`},

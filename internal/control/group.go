@@ -124,7 +124,7 @@ func (l *Loop) receive() {
 		saved.Reserved, saved.LastChange = l.group.Reserved(), l.state.history.Last()
 		l.state.save(&saved, o.Plan.Made)
 	}
-	if now := time.Now(); now.Sub(l.health.saved) >= saveEvery {
+	if now := time.Now(); now.Sub(l.health.saved) >= saveEvery || l.state.saver.fails() && now.Sub(l.health.saved) >= saveHealthEvery {
 		l.state.saver.save(job{health: &o.Health})
 		l.health.saved = now
 	}

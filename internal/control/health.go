@@ -41,6 +41,7 @@ type healthWatch struct {
 	recorders *recorders
 	ignored   func(reports int)
 	save      func(job)
+	unsaved   func() bool                 // something can't be saved now
 	shown     *atomic.Pointer[healthView] // where scrapes find it
 
 	keeper     *health.Keeper
@@ -83,7 +84,7 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 	}
 	h.due = r.Next
 	h.dirty = h.dirty || r.Publish || r.Barred
-	if age := now.Sub(h.saved); age >= saveEvery || (h.dirty && age >= saveHealthEvery) {
+	if age := now.Sub(h.saved); age >= saveEvery || ((h.dirty || h.unsaved()) && age >= saveHealthEvery) {
 		saved := h.keeper.Save()
 		h.save(job{health: &saved})
 		h.saved, h.dirty = now, false

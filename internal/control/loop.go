@@ -61,6 +61,7 @@ func New(opts Options) (*Loop, error) {
 		opts: &l.opts, recorders: &l.recorders, shown: &l.healthView,
 		ignored: func(reports int) { l.metrics.ignored.Add(float64(reports)) },
 		save:    func(j job) { l.state.saver.save(j) },
+		unsaved: func() bool { return l.state.saver.fails() },
 	}
 	return l, nil
 }

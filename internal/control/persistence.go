@@ -15,6 +15,9 @@ const reserveStep = 10_000
 // saveEvery bounds how old the saved demand may be while no weight changes.
 const saveEvery = 30 * time.Second
 
+// retryEvery is how often saving is tried again while it fails.
+const retryEvery = 5 * time.Second
+
 // persistence is what outlives the process: the plan, its history, and up to where versions
 // may be used. It is owned by the loop's goroutine.
 type persistence struct {
@@ -90,7 +93,11 @@ func (p *persistence) toSave(of *plan.Plan) plan.Saved {
 // worthSaving reports whether a restart from what is saved would serve other
 // weights, or know much older demand.
 func (p *persistence) worthSaving(before, now *plan.Plan) bool {
-	if before == nil || len(p.pages) > 0 || len(before.Services) != len(now.Services) || now.Made.Sub(p.lastSaved) >= saveEvery {
+	every := saveEvery
+	if p.saver.fails() {
+		every = retryEvery
+	}
+	if before == nil || len(p.pages) > 0 || len(before.Services) != len(now.Services) || now.Made.Sub(p.lastSaved) >= every {
 		return true
 	}
 	for i, s := range now.Services {

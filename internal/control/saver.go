@@ -157,6 +157,13 @@ func (s *saver) note(what string, err error) (news bool) {
 	return err.Error() != before
 }
 
+// fails reports whether something can't be saved now.
+func (s *saver) fails() bool {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	return len(s.failing) > 0
+}
+
 // unsaved lists what can't be saved now, and why.
 func (s *saver) unsaved() []string {
 	s.noting.Lock()

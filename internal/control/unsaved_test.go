@@ -69,3 +69,37 @@ func TestTheLogTellsOfAFullDiskOnce(t *testing.T) {
 		stop()
 	})
 }
+
+// TestUnsavedEndsSoon: without a change, too, the status says soon that the disk can be
+// written again. A disk that works is not written more often than before.
+func TestUnsavedEndsSoon(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := newParts()
+		l, stop := start(t, p)
+		fill := func(err error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.saveErr = err
+		}
+		pass(5 * time.Minute)
+		p.mu.Lock()
+		saved := len(p.saved)
+		p.mu.Unlock()
+		if most := 2 + 2 + 5*60/30; saved > most {
+			t.Errorf("%d plans saved in 5 minutes without a change, want at most %d", saved, most)
+		}
+		for range 3 {
+			fill(errors.New("open: read-only file system"))
+			pass(65 * time.Second)
+			if got := l.Unsaved(); len(got) != 2 {
+				t.Errorf("while the disk is full: %q", got)
+			}
+			fill(nil)
+			pass(7 * time.Second) // 5 s and a tick
+			if got := l.Unsaved(); len(got) > 0 {
+				t.Errorf("7 s after the disk can be written: %q", got)
+			}
+		}
+		stop()
+	})
+}

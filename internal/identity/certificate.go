@@ -63,6 +63,13 @@ type Certificates struct {
 type inForce struct {
 	config      *tls.Config
 	from, until time.Time // of the certificate of the chain that ends first
+	authorities []Authority
+}
+
+// Authority is a certificate of those that sign the certificates of clients.
+type Authority struct {
+	Name        string // its subject
+	From, Until time.Time
 }
 
 // timely tells whether the chain is good at a time, as far as that goes.
@@ -107,6 +114,9 @@ func (c *Certificates) Validity() (from, until time.Time) {
 	return current.from, current.until
 }
 
+// Authorities lists who signs the certificates of clients, by the files in force.
+func (c *Certificates) Authorities() []Authority { return c.current.Load().authorities }
+
 // replace puts new contents of the files in force, if they are good. A
 // certificate that clients would refuse today does not take the place of one
 // that they accept; it is looked at again as its time comes.
@@ -145,8 +155,9 @@ func (f Files) parse(contents [][]byte) (*inForce, error) {
 		return nil, fmt.Errorf("%s: %w", f.Cert, err)
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	var authorities []Authority
 	if f.ClientCA != "" {
-		if out.ClientCAs, err = parseAuthorities(contents[2]); err != nil {
+		if out.ClientCAs, authorities, err = parseAuthorities(contents[2]); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.ClientCA, err)
 		}
 		out.ClientAuth = tls.RequireAndVerifyClientCert
@@ -155,7 +166,7 @@ func (f Files) parse(contents [][]byte) (*inForce, error) {
 		// nothing that counts.
 		out.SessionTicketsDisabled = true
 	}
-	return &inForce{config: out, from: first.NotBefore, until: first.NotAfter}, nil
+	return &inForce{config: out, from: first.NotBefore, until: first.NotAfter, authorities: authorities}, nil
 }
 
 // endsFirst gives the certificate of a chain that ends first.
@@ -201,11 +212,12 @@ func checkPEM(data []byte) error {
 }
 
 // parseAuthorities reads the certificates of authorities, all of them or none.
-func parseAuthorities(data []byte) (*x509.CertPool, error) {
+func parseAuthorities(data []byte) (pool *x509.CertPool, all []Authority, err error) {
 	if err := checkPEM(data); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	pool, n := x509.NewCertPool(), 0
+	pool = x509.NewCertPool()
+	n := 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != certificateBlock {
 			continue
@@ -213,20 +225,24 @@ func parseAuthorities(data []byte) (*x509.CertPool, error) {
 		n++
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %d: %w", n, err)
+			return nil, nil, fmt.Errorf("certificate %d: %w", n, err)
 		}
 		pool.AddCert(cert)
+		all = append(all, Authority{Name: cert.Subject.String(), From: cert.NotBefore, Until: cert.NotAfter})
 	}
 	if n == 0 {
-		return nil, errNoPEM
+		return nil, nil, errNoPEM
 	}
-	return pool, nil
+	return pool, all, nil
 }
+
+// wrongAuthority is the failure of a client that does not know the server's authority.
+const wrongAuthority = "certificate signed by unknown authority"
 
 // tlsHints are what failures of TLS connections say, and what to do about each.
 // Texts are compared because an error that went through gRPC is nothing else.
 var tlsHints = []struct{ says, hint string }{
-	{"certificate signed by unknown authority", "none of the certificates in --ca signs the server's: give --ca the file of its authority"},
+	{wrongAuthority, "none of the certificates in --ca signs the server's: give --ca the file of its authority"},
 	{"is not yet valid: current time", ""}, // expired or not valid yet: told apart below
 	{"cannot validate certificate for", "address the server by a name or an IP address in its certificate"},
 	{"certificate is valid for", "address the server by a name or an IP address in its certificate"},
@@ -239,10 +255,13 @@ var tlsHints = []struct{ says, hint string }{
 	{"gave HTTP response to HTTPS client", "the server speaks no TLS at this address: write http://"},
 }
 
-// TLSHint tells what to do about a connection that failed for its TLS; "" where
-// TLS is not what failed. The flags are those of all commands that connect.
-func TLSHint(err error) string {
+// Hint tells what to do about a connection with these files that failed for its TLS; ""
+// where TLS is not what failed. The flags are those of all commands that connect.
+func (f DialFiles) Hint(err error) string {
 	text := err.Error()
+	if f.CA == "" && strings.Contains(text, wrongAuthority) {
+		return "this machine does not know the authority of the server's certificate: give its file with --ca"
+	}
 	for _, h := range tlsHints {
 		switch {
 		case !strings.Contains(text, h.says):
@@ -273,7 +292,7 @@ func (f DialFiles) Config() (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		if out.RootCAs, err = parseAuthorities(pem); err != nil {
+		if out.RootCAs, _, err = parseAuthorities(pem); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.CA, err)
 		}
 	}

@@ -1,6 +1,11 @@
 package load
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
 
 // Outcomes counts the newest requests of a service: those of as many windows as it
 // takes to judge by, so that a service with few requests is judged, too.
@@ -96,4 +101,75 @@ func (o *outcomes) add(newest *outcomes, interval time.Duration) {
 	}
 	o.Attempts = o.Attempts*keep + newest.Attempts
 	o.Failed = o.Failed*keep + newest.Failed
+}
+
+// mostFutile bounds how many requests without success are remembered, so that few windows
+// without a request are enough to forget them.
+const mostFutile = 25.0
+
+// Futile are the requests that ended since the last one that succeeded.
+type Futile struct {
+	// Attempts and Failed are requests, at most mostFutile; those of long ago count less.
+	Attempts, Failed float64
+}
+
+// count takes in what a source sent to a locality in newly measured time.
+func (f *Futile) count(l *LandedLoad, news time.Duration) {
+	failed := l.Errors + l.Abandoned
+	f.Attempts += max(l.Issued, failed) * news.Seconds()
+	f.Failed += failed * news.Seconds()
+	if f.Attempts > mostFutile {
+		f.Attempts, f.Failed = mostFutile, f.Failed*mostFutile/f.Attempts
+	}
+}
+
+// fade forgets old requests.
+func (f *Futile) fade(wall, interval time.Duration) {
+	keep := 1 - gain(wall, outcomesTimes, interval)
+	f.Attempts, f.Failed = f.Attempts*keep, f.Failed*keep
+}
+
+// SiteFutile are the requests of all sources to one locality.
+type SiteFutile struct {
+	Futile
+
+	Locality isobar.Locality
+}
+
+// fail counts for each source, and for each locality, the requests since one succeeded.
+func (s *service) fail(loads []SourceLoad, wall, interval time.Duration) {
+	for i := range s.futile {
+		s.futile[i].fade(wall, interval)
+	}
+	for i := range loads {
+		l, f := &loads[i], &s.sources[i].futile
+		f.fade(wall, interval)
+		for j := range l.Landed {
+			x := &l.Landed[j]
+			f.count(x, l.newest.time)
+			if l.newest.time > 0 && x.Errors+x.Abandoned > 0 {
+				s.futileAt(x.Locality).count(x, l.newest.time)
+			}
+		}
+	}
+	for i := range loads {
+		l := &loads[i]
+		for j := range l.Landed {
+			if x := &l.Landed[j]; x.Succeeded > 0 {
+				s.sources[i].futile = Futile{}
+				s.futile = slices.DeleteFunc(s.futile, func(f SiteFutile) bool { return f.Locality == x.Locality })
+			}
+		}
+		l.Futile = s.sources[i].futile
+	}
+	s.futile = slices.DeleteFunc(s.futile, func(f SiteFutile) bool { return f.Failed < negligible })
+}
+
+// futileAt finds the requests to a locality.
+func (s *service) futileAt(l isobar.Locality) *SiteFutile {
+	i, found := slices.BinarySearchFunc(s.futile, l, func(f SiteFutile, l isobar.Locality) int { return f.Locality.Compare(l) })
+	if !found {
+		s.futile = slices.Insert(s.futile, i, SiteFutile{Locality: l})
+	}
+	return &s.futile[i]
 }

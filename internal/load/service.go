@@ -32,6 +32,7 @@ type service struct {
 
 	outcomes outcomes // of its newest requests
 	lately   lately
+	futile   []SiteFutile // sorted by locality; where the newest request succeeded, none
 
 	heldSince time.Time // since when too many of its streams are missing; zero = they are not
 
@@ -92,6 +93,8 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	svc.outcomes.add(&newest, t.interval)
 	svc.lately.add(&newest)
 	l.Outcomes, l.Lately = svc.outcomes.Outcomes, svc.lately.worst()
+	svc.fail(loads, wall, t.interval)
+	l.Futile = slices.Clone(svc.futile)
 	cover := coverage{arrivals: t.arrivals, now: now, wall: wall, interval: t.interval}
 	l.Coverage, l.Covered = cover.judge(svc, loads, live)
 	svc.demand = 0

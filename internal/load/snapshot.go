@@ -30,6 +30,7 @@ type ServiceLoad struct {
 	Heard time.Time // when at most half of it did
 	// Outcomes are of its newest requests, of several windows where they are few.
 	Outcomes Outcomes
+	Futile   []SiteFutile // sorted; localities in which nothing succeeded since the last requests that failed
 	Lately   Outcomes     // of the three windows in a row, among the newest ten, of which the largest part failed
 	Sources  []SourceLoad // sorted by source
 	Sites    []SiteLoad   // sorted by locality: what lands where, summed over sources
@@ -61,6 +62,7 @@ type SourceLoad struct {
 	Drop    float64        // requests/s dropped by the clients
 	Drops   []CategoryDrop // sorted; drops without a category are in Drop only
 	Errors  float64        // requests/s that failed
+	Futile  Futile         // its requests since the last one that succeeded
 	newest  outcomes       // of what was measured since the last snapshot
 	Nodes   int            // streams with a fresh report
 	Held    int            // streams whose last rate is held because a report is missing

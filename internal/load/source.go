@@ -33,6 +33,7 @@ type source struct {
 	calm        float64   // what was sent before requests began to fail, requests/s
 	lost        []loss    // streams that closed lately and did not come back
 	means       []siteMean
+	futile      Futile
 
 	watched time.Time // when clients of it were last connected
 	kept    held      // demand when most of its clients were last heard of

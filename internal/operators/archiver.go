@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -14,6 +15,9 @@ import (
 
 // archiveDir is the directory of the archive in the state directory.
 const archiveDir = "history"
+
+// retryEvery is how often the archive is tried again while it can't be written.
+const retryEvery = 5 * time.Second
 
 // maxUnarchived bounds the changes that wait for a slow disk.
 const maxUnarchived = 1000
@@ -64,27 +68,49 @@ func (a *Archiver) Add(c plan.Change) {
 	}
 }
 
-// Run writes changes until [Archiver.End] and until all are written.
+// Run writes changes until [Archiver.End] and until all are written. The newest change that
+// can't be written is tried again: without another one nothing would tell that the disk
+// works again.
 func (a *Archiver) Run() {
-	for c := range a.next {
-		err := a.kept.Append(&c)
-		if errors.Is(err, archive.ErrKnown) {
-			// A replica that was killed shows the plan that it saved last, which may be
-			// older than the history that it wrote.
-			continue
-		}
-		if err != nil {
-			a.lost.Inc()
-		}
-		if news := a.isNews(err); news && err != nil {
-			a.log.Error("the history of the last day lacks changes of the plan", "error", err)
-		} else if news {
-			a.log.Info("saving the history of the last day works again")
+	again := time.NewTicker(retryEvery)
+	defer again.Stop()
+	var owed *plan.Change
+	for more := true; more; {
+		var c plan.Change
+		select {
+		case c, more = <-a.next:
+			if owed != nil && !a.write(owed) {
+				a.lost.Inc()
+			}
+			owed = nil
+			if more && !a.write(&c) {
+				owed = &c
+			}
+		case <-again.C:
+			if owed != nil && a.write(owed) {
+				owed = nil
+			}
 		}
 	}
 	if err := a.kept.Close(); err != nil {
 		a.log.Error("could not close the history of the last day", "error", err)
 	}
+}
+
+// write reports whether the archive has a change now.
+func (a *Archiver) write(c *plan.Change) bool {
+	err := a.kept.Append(c)
+	if errors.Is(err, archive.ErrKnown) {
+		// A replica that was killed shows the plan that it saved last, which may be
+		// older than the history that it wrote.
+		return true
+	}
+	if news := a.isNews(err); news && err != nil {
+		a.log.Error("the history of the last day lacks changes of the plan", "error", err)
+	} else if news {
+		a.log.Info("saving the history of the last day works again")
+	}
+	return err == nil
 }
 
 // End says that there will be no change any more.

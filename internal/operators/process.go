@@ -69,7 +69,7 @@ func (p *Process) Unsaved() []string {
 func (p *Process) Attention() []admin.Attention {
 	out := slices.Concat(p.Configuration.Attention(), p.fileTroubles(), p.Providers.Attention(),
 		p.budgetTroubles(), p.clockTroubles(), p.Clients.Attention(),
-		p.refusedCheckers())
+		p.refusedCheckers(), p.authorityTroubles(time.Now()))
 	if p.Group != nil {
 		state := p.Group.State()
 		out = append(out, state.Attention()...)
@@ -108,6 +108,20 @@ func (p *Process) fileTroubles() []admin.Attention {
 	if _, _, shown, err := p.sourceFiles().Validity(); shown && err != nil {
 		out = append(out, admin.NewAttention(admin.FileRefused,
 			"the certificate of discovery.xds can't be used: %v; the next connection to the other control plane fails", err))
+	}
+	return out
+}
+
+// authorityTroubles tells which authorities that sign the certificates of clients have ended,
+// or soon end.
+func (p *Process) authorityTroubles(now time.Time) (out []admin.Attention) {
+	for _, c := range p.Shown() {
+		for _, x := range c.Authorities() {
+			ca := admin.Authority{Certificate: admin.Certificate{Name: c.Listener, NotBefore: x.From, NotAfter: x.Until}, Subject: x.Name}
+			if a, needs := ca.Attention(now); needs {
+				out = append(out, a)
+			}
+		}
 	}
 	return out
 }

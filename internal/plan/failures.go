@@ -14,7 +14,8 @@ import (
 const (
 	reportedFailures = 0.01 // of a service's requests; more than that is never in order
 	leastFailures    = 2.0  // requests that fail: fewer are chance
-	nothingLeast     = 5.0  // requests in a window of a source of which none gets through
+	nothingLeast     = 5.0  // requests of a source of which none gets through
+	mostlyEnded      = 0.5  // of these, that have to have failed, where no single window holds enough: the others may be on their way
 	partlyFails      = 0.05 // of the requests to a locality, where its service fails less than reportedFailures
 	endpointFails    = 0.1  // of the requests to an endpoint
 	endpointWorse    = 3.0  // times what fails at the other endpoints of its locality
@@ -47,8 +48,14 @@ func (s *Service) Failures() []Trouble {
 	}
 	for i := range s.Load.Sources {
 		src := &s.Load.Sources[i]
-		if f := failingOf(src); served && f.sent*src.Window.Seconds() >= nothingLeast && f.succeeded == 0 {
+		switch f := failingOf(src); {
+		case !served && recent.Attempts-recent.Failed < 1: // the whole service fails
+		case served && f.sent*src.Window.Seconds() >= nothingLeast && f.succeeded == 0:
 			text := fmt.Sprintf("nothing from %s gets through: %s requests/s fail or get no answer", src.Source, number(f.sent))
+			out = append(out, Trouble{TroubleSource, src.Source, text})
+		case f.succeeded == 0 && inVain(src.Futile):
+			text := fmt.Sprintf("nothing from %s gets through: at least the last %.0f requests failed; there are few, so several reports count together",
+				src.Source, math.Floor(src.Futile.Failed))
 			out = append(out, Trouble{TroubleSource, src.Source, text})
 		}
 	}
@@ -73,6 +80,11 @@ func (s *Service) Failures() []Trouble {
 func beyondChance(o load.Outcomes) bool {
 	most := reportedFailures * o.Attempts
 	return o.Failed > most+math.Sqrt(most)
+}
+
+// inVain reports whether enough requests failed since the last one that succeeded.
+func inVain(f load.Futile) bool {
+	return f.Failed >= nothingLeast && f.Failed >= mostlyEnded*f.Attempts
 }
 
 // siteFailing is what fails at one locality, requests/s of all sources.
@@ -149,6 +161,15 @@ func (s *Service) sitesFailing(partly bool) []Trouble {
 		case partly && x.errors > partlyFails*x.attempts && x.count >= nothingLeast:
 			text := fmt.Sprintf("%.0f%% of the requests to %s fail: %s of %s requests/s", 100*x.errors/x.attempts, x.locality, number(x.errors), number(x.attempts))
 			out = append(out, Trouble{TroubleSitePartly, x.locality, text})
+		}
+	}
+	for _, f := range s.Load.Futile {
+		o := s.outage(f.Locality)
+		told := slices.ContainsFunc(out, func(t Trouble) bool { return t.Locality == f.Locality }) || o != nil && s.outageText(o) != ""
+		if !told && inVain(f.Futile) {
+			text := fmt.Sprintf("all requests to %s fail: at least the last %.0f, and none succeeds; there are few, so several reports count together",
+				f.Locality, math.Floor(f.Failed))
+			out = append(out, Trouble{TroubleSite, f.Locality, text})
 		}
 	}
 	return out

@@ -199,8 +199,11 @@ const decompressing = 4
 // init registers the compressor as the gzip of gRPC itself does, which has no
 // such bound.
 func init() { //nolint:gochecknoinits // gRPC has no other place for compressors
-	encoding.RegisterCompressor(&gzipCompressor{slots: make(chan struct{}, decompressing)})
+	encoding.RegisterCompressor(decompressor)
 }
+
+// decompressor is the only one, so that its bound holds for messages and polls together.
+var decompressor = &gzipCompressor{slots: make(chan struct{}, decompressing)} //nolint:gochecknoglobals // a bound of the process
 
 // gzipCompressor reads messages that clients compressed. gRPC bounds their size
 // and closes each reader.

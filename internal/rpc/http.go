@@ -1,11 +1,13 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -23,10 +25,19 @@ func IsCheckerPath(path string) bool { return path == CheckerPath || path == Che
 // maxPollBody bounds what one poll over HTTP may send, in bytes.
 const maxPollBody = 4 << 20
 
-// ReadPoll reads the body of a poll, which counts as kept by the request. On an error it
-// gives the HTTP status with which the poll is refused.
+// ReadPoll reads the body of a poll, which counts as kept by the request; one that is
+// compressed with gzip is bounded by what it becomes. On an error it gives the HTTP status with
+// which the poll is refused.
 func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
-	body, err := readAll(r.Context(), LimitBody(w, r, maxPollBody))
+	encoding := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding")))
+	if encoding != "" && encoding != "identity" && encoding != Gzip {
+		w.Header().Set("Accept-Encoding", Gzip)
+		return nil, http.StatusUnsupportedMediaType, fmt.Errorf("Content-Encoding %.40q is not supported: send gzip, or do not compress", encoding)
+	}
+	body, err := readAll(r.Context(), LimitBody(w, r, maxPollBody), 0)
+	if err == nil && encoding == Gzip {
+		body, err = decompressed(r.Context(), body)
+	}
 	if err == nil {
 		return body, http.StatusOK, nil
 	}
@@ -36,15 +47,37 @@ func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
 	return nil, http.StatusBadRequest, err
 }
 
+// decompressed reads what a body holds that was compressed with gzip. The body is there as a
+// whole: a client that sends slowly does not keep others from decompressing.
+func decompressed(ctx context.Context, body []byte) ([]byte, error) {
+	z, err := decompressor.Decompress(bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("the body is not gzip: %w", err)
+	}
+	out, err := readAll(ctx, io.LimitReader(z, maxPollBody+1), cap(body))
+	if closer, ok := z.(io.Closer); ok {
+		err = errors.Join(err, closer.Close())
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the body is damaged gzip: %w", err)
+	case len(out) > maxPollBody:
+		return nil, fmt.Errorf("decompressed: %w", &http.MaxBytesError{Limit: maxPollBody})
+	}
+	Keeps(ctx, cap(out))
+	return out, nil
+}
+
 // leastRead is what is read of a body at first, in bytes.
 const leastRead = 4 << 10
 
-// readAll reads all that there is, and tells what that takes before it takes it.
-func readAll(ctx context.Context, in io.Reader) ([]byte, error) {
+// readAll reads all that there is, and tells what that takes, with so many bytes besides,
+// before it takes it.
+func readAll(ctx context.Context, in io.Reader, besides int) ([]byte, error) {
 	body := make([]byte, 0, leastRead)
 	for {
 		if len(body) == cap(body) {
-			Keeps(ctx, 2*cap(body))
+			Keeps(ctx, 2*cap(body)+besides)
 			body = append(make([]byte, 0, 2*cap(body)), body...)
 		}
 		n, err := in.Read(body[len(body):cap(body)])

@@ -1,6 +1,8 @@
 package rpc_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -69,6 +71,55 @@ func TestBodyThatIsCutOff(t *testing.T) {
 		if resp.StatusCode != want || resp.Close != (want != http.StatusOK) {
 			t.Errorf("%d bytes: %s, and the connection closes: %v", size, resp.Status, resp.Close)
 		}
+	}
+}
+
+// TestCompressedPolls: bodies that gzip compressed are read, and bounded by what they become.
+// Other encodings are refused with what to send instead.
+func TestCompressedPolls(t *testing.T) {
+	const limit = 4 << 20
+	packed := func(text string) string {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = z.Write([]byte(text))
+		_ = z.Close()
+		return b.String()
+	}
+	const request = `{"type_url": "x"}`
+	for name, tt := range map[string]struct {
+		encoding, body string
+		want           int
+		says           string
+	}{
+		"plain":                 {"", request, http.StatusOK, request},
+		"identity":              {"identity", request, http.StatusOK, request},
+		"gzip":                  {"gzip", packed(request), http.StatusOK, request},
+		"in capitals":           {"GZIP", packed(request), http.StatusOK, request},
+		"as large as may be":    {"gzip", packed(strings.Repeat(" ", limit)), http.StatusOK, " "},
+		"a bomb":                {"gzip", packed(strings.Repeat(" ", 100*limit)), http.StatusRequestEntityTooLarge, "too large"},
+		"larger before it":      {"gzip", strings.Repeat("x", limit+1), http.StatusRequestEntityTooLarge, "too large"},
+		"no gzip":               {"gzip", request, http.StatusBadRequest, "the body is not gzip"},
+		"cut off":               {"gzip", packed(request)[:30], http.StatusBadRequest, "the body is damaged gzip"},
+		"empty":                 {"gzip", "", http.StatusBadRequest, "the body is not gzip"},
+		"another encoding":      {"br", request, http.StatusUnsupportedMediaType, "send gzip, or do not compress"},
+		"one encoding on other": {"gzip, br", request, http.StatusUnsupportedMediaType, "send gzip, or do not compress"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodPost, "/v3/discovery:endpoints", strings.NewReader(tt.body))
+			r.Header.Set("Content-Encoding", tt.encoding)
+			w := httptest.NewRecorder()
+			body, code, err := rpc.ReadPoll(w, r)
+			said := string(body)
+			if err != nil {
+				said = err.Error()
+			}
+			if code != tt.want || (err == nil) != (code == http.StatusOK) || !strings.Contains(said, tt.says) {
+				t.Errorf("%d %.200s, want %d %s", code, said, tt.want, tt.says)
+			}
+			if offers := w.Header().Get("Accept-Encoding"); (code == http.StatusUnsupportedMediaType) != (offers == "gzip") {
+				t.Errorf("%d, Accept-Encoding: %q", code, offers)
+			}
+		})
 	}
 }
 

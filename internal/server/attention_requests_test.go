@@ -65,6 +65,29 @@ func TestAttentionToRequests(t *testing.T) {
 			attends(t, w.status(), admin.RequestsFailing)
 		})
 	})
+	t.Run("the few requests from a locality", func(t *testing.T) {
+		inWorld(t, configuration(t), func(w *world) {
+			w.start(clients("us/a", 4, constant(100))...)
+			var fails atomic.Bool
+			fails.Store(true)
+			w.reportOf("checkout", "eu/a", func() (ok, failed uint64) { // 0.6/s
+				if fails.Load() {
+					return 0, 3
+				}
+				return 3, 0
+			})
+			w.ticks(8)
+			if a := attends(t, w.status(), admin.SourceFailing); a.Locality != loc("eu/a") || a.Service != "checkout" {
+				t.Errorf("%+v", a)
+			}
+			if a := attends(t, w.status(), admin.LocalityFailing); a.Locality != loc("eu/a") {
+				t.Errorf("%+v", a)
+			}
+			fails.Store(false)
+			w.ticks(3)
+			quiet(t, w.status(), admin.SourceFailing, admin.LocalityFailing)
+		})
+	})
 	t.Run("a part at one locality", func(t *testing.T) {
 		inWorld(t, configuration(t), func(w *world) {
 			w.start(clients("us/a", 4, constant(600))...)

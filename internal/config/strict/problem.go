@@ -118,12 +118,39 @@ func byPosition(a, b Problem) int {
 }
 
 func (r *report) sorted() (warnings []Problem, err error) {
+	r.dropConsequences()
 	slices.SortStableFunc(r.warnings, byPosition)
 	slices.SortStableFunc(r.errors, byPosition)
 	if len(r.errors) == 0 {
 		return r.warnings, nil
 	}
 	return r.warnings, &Error{Problems: r.errors, Omitted: r.omitted}
+}
+
+// dropConsequences takes back warnings about items and sections that hold errors: what can't
+// be read is often what the warning misses.
+func (r *report) dropConsequences() {
+	wrong := map[string]bool{} // items and sections that hold errors
+	for i := range r.errors {
+		path := r.errors[i].Path
+		wrong[path] = true
+		for n, c := range path {
+			if c == '.' || c == '[' {
+				wrong[path[:n]] = true
+			}
+		}
+	}
+	r.warnings = slices.DeleteFunc(r.warnings, func(w Problem) bool { return wrong[part(w.Path)] })
+}
+
+// part is the item of a list, or the section, that holds a value: services[0] of
+// services[0].mode.
+func part(path string) string {
+	if i := strings.LastIndexByte(path, ']'); i >= 0 {
+		return path[:i+1]
+	}
+	section, _, _ := strings.Cut(path, ".")
+	return section
 }
 
 // maxSuggested bounds the lengths of names that are compared: the time grows with

@@ -111,16 +111,14 @@ func (v Value) Object(fields []Field) bool {
 		return false
 	}
 	given := make(map[string]Value, len(v.node.fields))
-	meant := make(map[string]bool) // fields whose names are mistyped
+	var unknown []*field
 	lines := make(map[string]int, len(v.node.fields))
 	for i := range v.node.fields {
 		f := &v.node.fields[i]
 		first, repeated := lines[f.name]
 		switch {
 		case !known(fields, f.name):
-			hint, name := v.suggest(f.name, fields)
-			v.at(f).Errorf(hint, "unknown field \"%s\"", clip(f.name))
-			meant[name] = true
+			unknown = append(unknown, f)
 		case repeated:
 			v.at(f).Errorf("keep one of them", "field %q is given twice, first in line %d", f.name, first)
 		default:
@@ -128,8 +126,38 @@ func (v Value) Object(fields []Field) bool {
 			given[f.name] = Value{doc: v.doc, node: f.value, parent: &v, name: f.name}
 		}
 	}
-	v.dispatch(fields, given, meant)
+	missing := v.unknown(unknown, fields, given)
+	v.dispatch(fields, given, missing)
 	return true
+}
+
+// unknown reports unknown fields. One mistake is one error: a field whose name is mistyped is
+// read as the one that is meant, so that nothing else misses it, and where one field is
+// unknown and one is missing, the error tells both. told is the missing one then.
+func (v Value) unknown(unknown []*field, fields []Field, given map[string]Value) (told string) {
+	for _, f := range unknown {
+		hint, name := v.suggest(f.name, fields)
+		_, there := given[name]
+		switch missing := required(fields, given); {
+		case name != "" && !there:
+			given[name] = Value{doc: v.doc, node: f.value, parent: &v, name: f.name}
+		case name == "" && len(unknown) == 1 && len(missing) == 1:
+			told = missing[0]
+			hint += "; " + told + " is missing"
+		}
+		v.at(f).Errorf(hint, "unknown field \"%s\"", clip(f.name))
+	}
+	return told
+}
+
+// required lists the required fields that are not given.
+func required(fields []Field, given map[string]Value) (missing []string) {
+	for _, f := range fields {
+		if _, ok := given[f.Name]; f.Required && !ok {
+			missing = append(missing, f.Name)
+		}
+	}
+	return missing
 }
 
 // suggest gives the hint for an unknown field, and the field that was likely
@@ -150,13 +178,13 @@ func (v Value) suggest(name string, fields []Field) (hint, meant string) {
 	return suggest(name, here)
 }
 
-// dispatch reads the fields that are given. One whose name is mistyped (meant)
-// is not missing, too: one mistake is one error.
-func (v Value) dispatch(fields []Field, given map[string]Value, meant map[string]bool) {
+// dispatch reads the fields that are given. One of which another error tells that it is
+// missing is not reported again.
+func (v Value) dispatch(fields []Field, given map[string]Value, told string) {
 	for _, f := range fields {
 		child, ok := given[f.Name]
 		switch {
-		case !ok && meant[f.Name]:
+		case !ok && f.Name == told:
 		case !ok && f.Required:
 			v.Errorf("add it", "field %q is missing", f.Name)
 		case !ok:

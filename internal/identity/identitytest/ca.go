@@ -37,12 +37,18 @@ type Leaf struct {
 	NotAfter time.Time // zero = in an hour
 }
 
-// NewCA makes an authority.
+// NewCA makes an authority, for a day.
 func NewCA(tb testing.TB) *CA {
+	tb.Helper()
+	return NewCAUntil(tb, time.Now().Add(24*time.Hour))
+}
+
+// NewCAUntil makes an authority that ends at a time, 25 hours after its begin.
+func NewCAUntil(tb testing.TB, end time.Time) *CA {
 	tb.Helper()
 	template := &x509.Certificate{
 		SerialNumber: serial(tb), Subject: pkix.Name{CommonName: "test CA"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		NotBefore: end.Add(-25 * time.Hour), NotAfter: end,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	key := newKey(tb)
