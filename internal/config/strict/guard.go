@@ -213,7 +213,7 @@ func tooDense(text string, uncommon Position) *Problem {
 // Dashes and colons within words, such as those of names and addresses, are not.
 func isMark(text string, i int) bool {
 	switch c := text[i]; c {
-	case '\n', '{', '}', '[', ']', ',', '#', '?', '&', '*', '!':
+	case '\n', '{', '}', '[', ']', ',', '#', '?', '&', '*', '!', '%':
 		return true
 	case '"', '\'': // one that ends a text is followed by what counts anyway
 		return i+1 == len(text) || strings.IndexByte(",:}]\r\n", text[i+1]) < 0

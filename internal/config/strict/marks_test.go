@@ -27,7 +27,7 @@ func TestFullDocuments(t *testing.T) {
 // TestDenseTextsAreTold: what a parser would take gigabytes for is refused, with
 // the place that needs the parser.
 func TestDenseTextsAreTold(t *testing.T) {
-	for _, part := range []string{"\n", "[],", "1,", "- ", "a: ", "'' ", `"" `, "{a},", "? ", "!a ", "&a ", "#\n", "- 1\n", `{"a":1},`} {
+	for _, part := range []string{"\n", "[],", "1,", "- ", "a: ", "'' ", `"" `, "{a},", "? ", "!a ", "&a ", "#\n", "% ", "- 1\n", `{"a":1},`} {
 		p := tooDense(strings.Repeat(part, MaxMarks+1), Position{2, 3})
 		if p == nil || p.Line*p.Column != 6 {
 			t.Errorf("%q: %+v", part, p)
