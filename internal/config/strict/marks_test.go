@@ -34,3 +34,14 @@ func TestDenseTextsAreTold(t *testing.T) {
 		}
 	}
 }
+
+// TestLongTextsAreTold asserts that what a parser would keep several times is refused, and that
+// long documents of ordinary texts are not.
+func TestLongTextsAreTold(t *testing.T) {
+	for part, refused := range map[string]bool{"\t": true, " ": true, "x": true, `\n`: true, "é ": true, "| ": true, strings.Repeat("x", MaxUnmarked/2) + ",": false} {
+		p := tooDense("a: \""+strings.Repeat(part, 3*MaxUnmarked/len(part)), Position{2, 3})
+		if (p != nil) != refused || refused && p.Line*p.Column != 6 {
+			t.Errorf("%.10q: %+v, want it refused: %v", part, p, refused)
+		}
+	}
+}
