@@ -89,7 +89,9 @@ func (x *toll) play() (most int, late time.Duration) {
 // requests succeed at any pace, 2 of 3 endpoints, and all of one or two, of which clients try all
 // then; and that endpoints which die at the same pace are down within a few seconds.
 func TestPacesOfMassFailures(t *testing.T) {
-	every := func(d time.Duration) func(int) time.Duration { return func(n int) time.Duration { return time.Duration(n) * d } }
+	every := func(d time.Duration) func(int) time.Duration {
+		return func(n int) time.Duration { return time.Duration(n) * d }
+	}
 	burst := func(size int, d time.Duration) func(int) time.Duration {
 		return func(n int) time.Duration { return time.Duration(n/size) * d }
 	}

@@ -203,7 +203,8 @@ func tooDense(text string, uncommon Position) *Problem {
 	for i := range len(text) {
 		if i-last > MaxUnmarked {
 			return problemAt(uncommon,
-				fmt.Sprintf("an error, or a rare form of YAML, in a document with more than %d bytes in a row without lines, brackets, separators and quoted texts", MaxUnmarked),
+				fmt.Sprintf("an error, or a rare form of YAML, in a document with more than %d bytes in a row without a line, bracket, separator or quoted text",
+					MaxUnmarked),
 				"write shorter texts")
 		}
 		if !isMark(text, i) {
