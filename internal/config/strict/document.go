@@ -7,7 +7,7 @@
 // one document, anchors, aliases, merge keys, tags and directives, nesting
 // deeper than [MaxDepth], objects of more than [MaxFields] fields, values that take much more
 // memory than their text, in documents that use rare forms of YAML more than
-// [MaxMarks] of what makes a parser work or [MaxUnmarked] without one, and more than [MaxEmptyLines] in a row
+// [MaxMarks] of what makes a parser work or [MaxUncommon] bytes, and more than [MaxEmptyLines] in a row
 // where texts of several lines are. So no input can expand to more than it
 // shows. Refused value by value: unknown and
 // repeated fields, null, NaN and infinity, numbers in another notation than

@@ -191,30 +191,29 @@ func (g *guarding) field(t *token.Token, pos Position) int {
 // memory for each.
 const MaxMarks = 1 << 18
 
-// MaxUnmarked is how many bytes such a document may have between two of these. The parser
-// keeps what it has not divided yet three times, with four bytes for each character.
-const MaxUnmarked = 1 << 20
+// MaxUncommon is how many bytes such a document may have. The parser keeps the text, and what
+// it has not divided yet twice, with four bytes for each character.
+const MaxUncommon = 8 << 20
 
-// tooDense tells that a text has more than [MaxMarks], or more than [MaxUnmarked] bytes without
-// one, and of the place where it does not keep to common forms; nil where it has not. It is
-// looked at before the parser sees the text.
+// hintUncommon says what large documents may have.
+const hintUncommon = "large documents are read with names and texts of one line only, without tabs, escapes in quotes, empty values, comments in brackets, | and >"
+
+// tooDense tells that a text has more than [MaxMarks] or [MaxUncommon], and of the place
+// where it does not keep to common forms; nil where it has not. It is looked at before the
+// parser sees the text.
 func tooDense(text string, uncommon Position) *Problem {
-	marks, last := 0, 0
+	if len(text) > MaxUncommon {
+		return problemAt(uncommon, fmt.Sprintf("an error, or a rare form of YAML, in a document of more than %d bytes", MaxUncommon), hintUncommon)
+	}
+	marks := 0
 	for i := range len(text) {
-		if i-last > MaxUnmarked {
-			return problemAt(uncommon,
-				fmt.Sprintf("an error, or a rare form of YAML, in a document with more than %d bytes in a row without a line, bracket, separator or quoted text",
-					MaxUnmarked),
-				"write shorter texts")
-		}
 		if !isMark(text, i) {
 			continue
 		}
-		last = i
 		if marks++; marks > MaxMarks {
 			return problemAt(uncommon,
 				fmt.Sprintf("an error, or a rare form of YAML, in a document of more than %d lines, brackets, separators and quoted texts", MaxMarks),
-				"large documents are read with names and texts of one line only, without tabs, escapes in quotes, empty values, comments in brackets, | and >")
+				hintUncommon)
 		}
 	}
 	return nil

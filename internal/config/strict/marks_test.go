@@ -35,13 +35,16 @@ func TestDenseTextsAreTold(t *testing.T) {
 	}
 }
 
-// TestLongTextsAreTold asserts that what a parser would keep several times is refused, and that
-// long documents of ordinary texts are not.
-func TestLongTextsAreTold(t *testing.T) {
-	for part, refused := range map[string]bool{"\t": true, " ": true, "x": true, `\n`: true, "é ": true, "| ": true, strings.Repeat("x", MaxUnmarked/2) + ",": false} {
-		p := tooDense("a: \""+strings.Repeat(part, 3*MaxUnmarked/len(part)), Position{2, 3})
-		if (p != nil) != refused || refused && p.Line*p.Column != 6 {
-			t.Errorf("%.10q: %+v, want it refused: %v", part, p, refused)
+// TestLargeTextsAreTold asserts that a document that needs the parser is refused beyond
+// MaxUncommon, with the place that needs it, and that others are not.
+func TestLargeTextsAreTold(t *testing.T) {
+	for _, part := range []string{"\t", " ", "é", "| ", strings.Repeat("x", 80) + "\n"} {
+		text := "a: b\nc: \"" + strings.Repeat(part, MaxUncommon/len(part))
+		if root, p := nodesOf(text); root != nil || p == nil || p.Line != 2 || !strings.Contains(p.Text, "more than 8388608 bytes") {
+			t.Errorf("%.10q: %+v", part, p)
 		}
+	}
+	if root, p := nodesOf("a: " + strings.Repeat("b", MaxUncommon) + "\n"); root == nil {
+		t.Errorf("a document of common form: %+v", p)
 	}
 }
