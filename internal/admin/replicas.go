@@ -106,14 +106,15 @@ type ReplicaGroup struct {
 	LedSince       time.Time      `json:"led_since,omitzero"` // when the first plan of the leader's epoch came to this replica
 	Epoch          uint64         `json:"epoch"`              // the newest that is known
 	Engine         bool           `json:"engine_reached"`
-	Behind         bool           `json:"engine_behind,omitempty"`   // the engine lost claims that replicas saw
-	EngineWarnings []string       `json:"engine_warnings,omitempty"` // what the engine will run out of
-	Removes        bool           `json:"removes"`                   // clients may be told that something is absent
-	Spare          int            `json:"failures_to_spare"`         // how many more replicas may fail before none is left
-	Agreed         bool           `json:"configuration_agreed"`      // more than half of the group have the configuration of this replica
-	InForce        string         `json:"config_in_force,omitempty"` // digest of the configuration that the plan is made with
-	Replicas       []ReplicaState `json:"replicas"`                  // sorted by name
-	Alarms         []string       `json:"alarms,omitempty"`          // the last ones
+	Behind         bool           `json:"engine_behind,omitempty"`    // the engine lost claims that replicas saw
+	EngineWarnings []string       `json:"engine_warnings,omitempty"`  // what the engine will run out of
+	Removes        bool           `json:"removes"`                    // clients may be told that something is absent
+	Spare          int            `json:"failures_to_spare"`          // how many more replicas may fail before none is left
+	Agreed         bool           `json:"configuration_agreed"`       // more than half of the group have the configuration of this replica
+	InForce        string         `json:"config_in_force,omitempty"`  // digest of the configuration that the plan is made with
+	Replicas       []ReplicaState `json:"replicas"`                   // sorted by name
+	Takeover       string         `json:"takeover_failure,omitempty"` // why this replica leads and makes no plan
+	Alarms         []string       `json:"alarms,omitempty"`           // the last ones
 }
 
 // ReplicaState is one replica as the one that answers sees it.
@@ -187,6 +188,10 @@ func (g *ReplicaGroup) Attention() []Attention {
 	}
 	if g.Behind {
 		out = append(out, NewAttention(ElectionLost, "the election engine has an older state than the replicas saw: it was restored from a backup").See(see))
+	}
+	if g.Takeover != "" {
+		out = append(out, NewAttention(TakeoverFailed, "replica %s leads group %s and makes no plan, so clients keep the last one and writes are refused: %s",
+			g.Name, g.Group, g.Takeover).See(see))
 	}
 	for _, text := range g.EngineWarnings {
 		out = append(out, NewAttention(ElectionFull, "%s", text).See(see))

@@ -72,6 +72,8 @@ type Live struct {
 
 	// MetricsMatrix names the services whose shares between localities are metrics.
 	MetricsMatrix []string `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	// MetricsExceptions lets only localities that need attention have metrics.
+	MetricsExceptions bool `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 
 	Defaults Defaults // for services; those of the API get them when they are written
 	Services []isobar.Service

@@ -40,7 +40,7 @@ func readFile(root strict.Value, c *Config) {
 		}},
 		{Name: "degradation", Read: func(v strict.Value) { readDegradation(v, &c.Degradation, c.ReportInterval) }},
 		{Name: "trace", Read: func(v strict.Value) { c.Trace = readTrace(v) }},
-		{Name: "metrics", Read: func(v strict.Value) { c.MetricsMatrix = readMetrics(v) }},
+		{Name: "metrics", Read: func(v strict.Value) { readMetrics(v, &c.Live) }},
 		{Name: "log", Read: func(v strict.Value) { readLog(v, &c.Log) }},
 		{Name: "replicas", Read: func(v strict.Value) {
 			c.Replicas, all.replicas = readReplicas(v)

@@ -26,6 +26,7 @@ func (l *Loop) runInGroup(ctx context.Context) error {
 		}
 		if err := l.takeOver(epoch); err != nil {
 			l.log.Error("this replica leads its group but can't make its first plan", "epoch", epoch, "error", err)
+			l.turned() // a restart would not help
 			wait(ctx, l.opts.timing().Tick)
 			continue
 		}

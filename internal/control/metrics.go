@@ -55,7 +55,7 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 	m.unregisterer = reg
 	m.collectors = []prometheus.Collector{
 		m.ticks, m.tickSeconds, m.panics, m.ignored, m.saveErrors, m.violations,
-		&planCollector{current: l.Current, unsaved: l.Unsaved, silent: l.opts.Silent},
+		&planCollector{current: l.Current, unsaved: l.Unsaved, silent: l.opts.Silent, exceptions: l.opts.ExceptionsOnly},
 		&healthCollector{current: l.healthView.Load}, &reserveCollector{reserves: l.Reserves},
 	}
 	for _, c := range m.collectors {
@@ -78,10 +78,14 @@ func (m *metrics) ticked(d time.Duration) {
 // planCollector shows the plan in force. Labels are bounded by the
 // configuration: services and their localities.
 type planCollector struct {
-	current func() *plan.Plan
-	unsaved func() []string
-	silent  func(service string) []plan.SilentClients
+	current    func() *plan.Plan
+	unsaved    func() []string
+	silent     func(service string) []plan.SilentClients
+	exceptions func() bool // whether only localities that need attention are shown
 }
+
+// nearlyFull is the planned utilization from which on a locality needs attention: alerts begin above it.
+const nearlyFull = 0.9
 
 var (
 	perService  = []string{"service"}
@@ -162,6 +166,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, x := range plan.CountInputs(p.Services) {
 		gauge(descDegraded, float64(x.Services), string(x.Input), string(x.Level))
 	}
+	exceptions := c.exceptions()
 	for _, s := range p.Services {
 		name := s.Spec.Name
 		if s.Solution != nil {
@@ -189,7 +194,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 		for _, d := range s.Findings.Deviating {
 			gauge(descDeviation, d.Points/100, name, d.Source.String(), d.Cause)
 		}
-		collectSites(gauge, p, s)
+		collectSites(gauge, p, s, exceptions)
 	}
 }
 
@@ -203,11 +208,14 @@ func collectCoverage(gauge func(*prometheus.Desc, float64, ...string), s *plan.S
 	gauge(descSilentClients, float64(clients), s.Spec.Name)
 }
 
-// collectSites tells of the localities of a service.
-func collectSites(gauge func(*prometheus.Desc, float64, ...string), p *plan.Plan, s *plan.Service) {
+// collectSites tells of the localities of a service, or only of those that need attention.
+func collectSites(gauge func(*prometheus.Desc, float64, ...string), p *plan.Plan, s *plan.Service, exceptions bool) {
 	name := s.Spec.Name
 	for i := range s.Sites {
 		site := &s.Sites[i]
+		if load := s.Result.Load[i] + site.Background; exceptions && !site.Unreachable && !site.Drained && (site.Capacity == 0 || load < nearlyFull*site.Capacity) {
+			continue
+		}
 		loc := site.Group.Locality.String()
 		gauge(descCapacity, site.Capacity, name, loc)
 		if l := s.Site(i).Learned(p.Made); l != nil && l.Capacity > 0 {

@@ -2,7 +2,10 @@ package control_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,12 +85,22 @@ func TestHealthGauges(t *testing.T) {
 			ID: "probe-1", Locality: isobar.MustLocality("us/a"), Protocols: health.ProtocolsOf(isobar.CheckTCP), Since: time.Now(),
 		}}
 		registry := prometheus.NewRegistry()
-		_, stop := start(t, p, func(o *control.Options) { o.Checkers, o.Registerer = checker, registry })
+		var exceptions atomic.Bool
+		_, stop := start(t, p, func(o *control.Options) {
+			o.Checkers, o.Registerer, o.ExceptionsOnly = checker, registry, exceptions.Load
+		})
 		pass(20 * time.Second)
 		drained := testhelp.Series(t, registry, "isobar_locality_drained")
 		if len(drained) != 2 || drained["us/a,cart"] != 0 || drained["us/b,cart"] != 1 {
 			t.Errorf("drained: %v", drained)
 		}
+		exceptions.Store(true)
+		for _, name := range []string{"isobar_capacity_requests_per_second", "isobar_locality_unreachable", "isobar_locality_drained"} {
+			if got := testhelp.Series(t, registry, name); len(got) != 1 || !slices.Contains(slices.Collect(maps.Keys(got)), "us/b,cart") {
+				t.Errorf("%s with exceptions only: %v, want us/b", name, got)
+			}
+		}
+		exceptions.Store(false)
 		age := testhelp.Series(t, registry, "isobar_health_oldest_verdict_age_seconds")
 		if got, ok := age["cart"]; !ok || got > 1 {
 			t.Errorf("age while all is fresh: %v", age)

@@ -108,6 +108,8 @@ type Options struct {
 
 	// Silent lists the clients of a service that report no load, for metrics; nil = none.
 	Silent func(service string) []plan.SilentClients
+	// ExceptionsOnly reports whether only localities that need attention have metrics; nil = all have.
+	ExceptionsOnly func() bool
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer // nil = no metrics
@@ -133,6 +135,9 @@ func (o *Options) complete() error {
 	}
 	if o.Silent == nil {
 		o.Silent = func(string) []plan.SilentClients { return nil }
+	}
+	if o.ExceptionsOnly == nil {
+		o.ExceptionsOnly = func() bool { return false }
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

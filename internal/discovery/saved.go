@@ -35,8 +35,8 @@ type savedOverride struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// errFormat says that a newer Isobar wrote the objects.
-var errFormat = errors.New("the saved services were written by a newer version")
+// ErrNewerFormat says that a newer Isobar wrote the objects.
+var ErrNewerFormat = errors.New("the saved services were written by a newer version")
 
 // encodings are the API's objects as they were saved last, by name: one change
 // must not cost encoding all of them.
@@ -110,7 +110,7 @@ func decode(data []byte) (contents, error) {
 		return contents{}, fmt.Errorf("the saved services can't be read: %w", err)
 	}
 	if s.Format > savedFormat {
-		return contents{}, fmt.Errorf("%w (format %d, this one reads up to %d)", errFormat, s.Format, savedFormat)
+		return contents{}, fmt.Errorf("%w (format %d, this one reads up to %d)", ErrNewerFormat, s.Format, savedFormat)
 	}
 	if err := s.readFormerNames(data); err != nil {
 		return contents{}, err

@@ -79,11 +79,11 @@ func DecodeShared(entries map[string][]byte) (Operated, error) {
 		}
 		var e sharedEntry
 		if err := json.Unmarshal(entries[key], &e); err != nil {
-			return Operated{}, fmt.Errorf("entry %s can't be read: %w", key, err)
+			return Operated{}, sharedError(key, entries[key], err)
 		}
 		switch {
 		case e.Format > sharedFormat:
-			return Operated{}, fmt.Errorf("entry %s: %w (format %d, this one reads up to %d)", key, errFormat, e.Format, sharedFormat)
+			return Operated{}, sharedError(key, entries[key], nil)
 		case service && e.Service != nil && key == serviceKey(e.Service.Name):
 			out.services = append(out.services, cloneService(*e.Service))
 		case mark && e.Override != nil && key == healthKey(e.Override.Service, e.Override.Address):
@@ -93,6 +93,17 @@ func DecodeShared(entries map[string][]byte) (Operated, error) {
 		}
 	}
 	return out, nil
+}
+
+// sharedError tells why the data of an entry can't be read.
+func sharedError(key string, data []byte, err error) error {
+	var e struct {
+		Format int `json:"format"`
+	}
+	if json.Unmarshal(data, &e) == nil && e.Format > sharedFormat { // its other fields may be of other types
+		return fmt.Errorf("entry %s: %w (format %d, this one reads up to %d)", key, ErrNewerFormat, e.Format, sharedFormat)
+	}
+	return fmt.Errorf("entry %s can't be read: %w", key, err)
 }
 
 // OfService reports whether a key is that of a service of the API.

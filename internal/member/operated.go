@@ -205,11 +205,17 @@ func pausesOf(entries map[string][]byte) (plan.Pauses, map[string][]byte, error)
 			continue
 		}
 		var e pauseEntry
-		if err := json.Unmarshal(entries[key], &e); err != nil {
-			return nil, nil, fmt.Errorf("entry %s can't be read: %w", key, err)
+		err := json.Unmarshal(entries[key], &e)
+		if err != nil { // a later format may have other types
+			_ = json.Unmarshal(entries[key], &struct {
+				Format *int `json:"format"`
+			}{&e.Format})
 		}
 		if e.Format > pauseFormat {
 			return nil, nil, fmt.Errorf("entry %s has format %d, this program reads up to %d: %w", key, e.Format, pauseFormat, group.ErrNewerFormat)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("entry %s can't be read: %w", key, err)
 		}
 		out = out.With(e.Pause)
 		own[key] = entries[key]

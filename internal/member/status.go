@@ -24,6 +24,9 @@ func (o operatedReplicas) State() admin.ReplicaGroup {
 	if w := o.m.election.warnings.Load(); w != nil {
 		out.EngineWarnings = *w
 	}
+	if why := o.m.configuration.takeover.Load(); why != nil {
+		out.Takeover = *why
+	}
 	for _, q := range s.Replicas {
 		out.Replicas = append(out.Replicas, admin.ReplicaState(q))
 	}

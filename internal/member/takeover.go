@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/isobar-xds/isobar/internal/discovery"
@@ -30,13 +31,17 @@ func (c *groupConfiguration) assume() (*plan.Opened, plan.Pauses, error) {
 	base := c.self.base()
 	paused, err := c.recall(context.Background(), base)
 	if err != nil {
-		if errors.Is(err, group.ErrNewerFormat) {
+		if !errors.Is(err, group.ErrNotLeading) {
+			c.takeover.Store(new(err.Error()))
+		}
+		if errors.Is(err, group.ErrNewerFormat) || errors.Is(err, discovery.ErrNewerFormat) {
 			c.self.Alarm(alarmOperators, "this program can't read what operators wrote, so another replica has to lead: "+err.Error())
 			_, _ = c.self.StepDown(c.self.name) // it leads
 		}
 		return nil, nil, fmt.Errorf("what operators wrote: %w", err)
 	}
 	c.self.EndAlarm(alarmOperators)
+	c.takeover.Store(nil)
 	c.assumed, c.alone = epoch, 0
 	if base == nil {
 		return nil, paused, nil
@@ -65,6 +70,9 @@ func (c *groupConfiguration) recall(ctx context.Context, base *opened) (plan.Pau
 		maps.Copy(newer.Entries, pauses)
 	}
 	if w, err = c.restore(ctx, w, newer); err != nil {
+		return nil, err
+	}
+	if w, err = c.repair(ctx, w, newer); err != nil {
 		return nil, err
 	}
 	entries, err := discovery.DecodeShared(w.Entries)
@@ -169,6 +177,48 @@ func (c *groupConfiguration) restore(ctx context.Context, w, newer written) (wri
 		c.log.Info("moved this server's admin API services, health marks and pauses to its group", "entries", len(changes))
 	}
 	return written{Sequence: next, Entries: newer.Entries}, nil
+}
+
+// repair writes entries that can't be read again, with the values that the last plan of the
+// group has. It refuses entries that the plan does not have, and those of a later format.
+func (c *groupConfiguration) repair(ctx context.Context, w, newer written) (written, error) {
+	var changes []engine.Change
+	for _, key := range slices.Sorted(maps.Keys(w.Entries)) {
+		err := readable(key, w.Entries[key])
+		switch data, known := newer.Entries[key]; {
+		case err == nil:
+		case errors.Is(err, group.ErrNewerFormat) || errors.Is(err, discovery.ErrNewerFormat):
+			return w, err
+		case !known || readable(key, data) != nil:
+			return w, fmt.Errorf("%w, and no plan of the group has it: remove this entry from the election engine, then write it again", err)
+		default:
+			c.log.Error("an entry of the election engine can't be read", "error", err, "data", string(w.Entries[key][:min(maxShown, len(w.Entries[key]))]))
+			changes = append(changes, engine.Change{Key: key, Data: data})
+		}
+	}
+	if len(changes) == 0 {
+		return w, nil
+	}
+	if err := c.self.WriteOperators(ctx, w.Sequence, w.Sequence+1, changes); err != nil {
+		return w, err
+	}
+	c.self.AlarmOnce(fmt.Sprintf("the election engine had %d entries of operators that can't be read; they are written again as the last plan has them, "+
+		"so check whether something was changed since: %s", len(changes), listed(changes)))
+	engine.Apply(w.Entries, changes)
+	return written{Sequence: w.Sequence + 1, Entries: w.Entries}, nil
+}
+
+// maxShown bounds what the log shows of an entry that can't be read, in bytes.
+const maxShown = 200
+
+// readable returns an error if an entry can't be read.
+func readable(key string, data []byte) error {
+	entry := map[string][]byte{key: data}
+	if _, err := discovery.DecodeShared(entry); err != nil {
+		return err
+	}
+	_, _, err := pausesOf(entry)
+	return err
 }
 
 // maxListed bounds the entries that an alarm names.

@@ -306,6 +306,9 @@ type alarm struct{ of, text string }
 // alarm notes a state, or that it is over, where the text is empty. r.mu is held.
 func (r *Replica) alarm(of, text string) {
 	i := slices.IndexFunc(r.alarms, func(a alarm) bool { return a.of == of })
+	if i >= 0 && r.alarms[i].text == text && of != text {
+		return
+	}
 	if i >= 0 && text == "" {
 		r.log.Info("an alarm of the group of replicas is over", "alarm", r.alarms[i].text)
 	}

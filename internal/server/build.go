@@ -209,7 +209,8 @@ func (s *Server) buildLoop() error {
 		Views:    func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
 		Changed:  s.archiver.Add,
 		Silent:   s.clients.SilentOf, Boot: s.opts.Boot,
-		Log: s.log, Registerer: s.metrics,
+		ExceptionsOnly: func() bool { return s.settings.Current().MetricsExceptions },
+		Log:            s.log, Registerer: s.metrics,
 	}
 	loop, err := s.newLoop(&options)
 	if err != nil {

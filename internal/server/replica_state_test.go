@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -297,4 +298,83 @@ func TestMarksWithoutALeader(t *testing.T) {
 	testhelp.Eventually(t, "the group has no leader again", func() bool { return !a.group().Engine && a.group().Role != "leader" })
 	refused("DELETE", mark, "", http.StatusServiceUnavailable, "")
 	refused("DELETE", mark+"?force=true", "", http.StatusServiceUnavailable, "a replica leads the group")
+}
+
+// TestUnreadableWritesOfOperators asserts that a new leader goes on with what the last plan has
+// of an entry that it can't read, writes it again and says so. If no plan has the entry, clients
+// keep the last plan, and status names the entry until it is removed.
+func TestUnreadableWritesOfOperators(t *testing.T) {
+	listen := testhelp.FreePort(t)
+	dir := filepath.Join(t.TempDir(), "election")
+	config := replicaConfig(t, "a", listen, fmt.Sprintf("{file: %q}", dir), fileServices, "a="+listen)
+	path := filepath.Join(dir, "test.operators")
+	damage := func(edit func(entries map[string]json.RawMessage)) {
+		t.Helper()
+		var kept struct {
+			Format   int                        `json:"format"`
+			Sequence uint64                     `json:"sequence"`
+			Entries  map[string]json.RawMessage `json:"entries"`
+		}
+		data, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(data, &kept)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		edit(kept.Entries)
+		if data, err = json.Marshal(kept); err == nil {
+			err = os.WriteFile(path, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := startMember(t, config)
+	testhelp.Eventually(t, "a leads", func() bool { return a.server.Plan() != nil })
+	a.writes("PUT", "/v1/services/search", apiService)
+	a.writes("POST", "/v1/drain?force=true", `{"service": "checkout", "address": "127.0.0.1:11"}`)
+	a.writes("POST", "/v1/pause", `{"service": "checkout", "reason": "a pause"}`)
+	want := []string{"search of api", "127.0.0.1:11 draining", `paused "checkout": a pause`}
+	agree(t, "what operators wrote", want, a)
+	a.end()
+
+	damage(func(entries map[string]json.RawMessage) {
+		if len(entries) != 3 {
+			t.Fatalf("entries %v", entries)
+		}
+		for key := range entries {
+			entries[key] = json.RawMessage(`["damaged"]`)
+		}
+	})
+	a = startMember(t, config)
+	testhelp.Eventually(t, "a leads again", func() bool { return a.group().Leader == "a" && a.group().Takeover == "" })
+	agree(t, "what the last plan has", want, a)
+	testhelp.Eventually(t, "an alarm names the entries", func() bool {
+		alarms := strings.Join(a.group().Alarms, "\n")
+		return strings.Contains(alarms, "3 entries of operators that can't be read") && strings.Contains(alarms, "services/search")
+	})
+	damage(func(entries map[string]json.RawMessage) {
+		for key, data := range entries {
+			if strings.Contains(string(data), "damaged") {
+				t.Errorf("%s is %s, want it written again", key, data)
+			}
+		}
+	})
+	before := a.server.Plan().Version
+	a.end()
+
+	damage(func(entries map[string]json.RawMessage) { entries["services/unknown"] = json.RawMessage(`["damaged"]`) })
+	a = startMember(t, config)
+	testhelp.Eventually(t, "status names the entry", func() bool { return strings.Contains(a.group().Takeover, "services/unknown") })
+	s := a.status()
+	if text := attends(t, s, admin.TakeoverFailed).Text; !strings.Contains(text, "remove this entry from the election engine") {
+		t.Errorf("no fix in %q", text)
+	}
+	if p := a.server.Plan(); p == nil || p.Version != before {
+		t.Errorf("plan %v, want the last one, %d", p, before)
+	}
+	damage(func(entries map[string]json.RawMessage) { delete(entries, "services/unknown") })
+	testhelp.Eventually(t, "a decides", func() bool { return a.server.Plan().Version > before && a.group().Takeover == "" })
+	agree(t, "what operators wrote stays", want, a)
 }

@@ -129,3 +129,18 @@ func withEverything(t *testing.T) *server.Server {
 	})
 	return s
 }
+
+// TestMetricsOfExceptions asserts that metrics.localities of the file takes effect, and
+// that series of services stay.
+func TestMetricsOfExceptions(t *testing.T) {
+	for setting, want := range map[string]bool{"all": true, "exceptions": false} {
+		s := startMember(t, fmt.Sprintf("xds: {listen: 127.0.0.1:0}\nadmin: {listen: 127.0.0.1:0}\nstate_dir: %q\nmetrics: {localities: %s}\nservices:\n%s", t.TempDir(), setting, fileServices)).server
+		testhelp.Eventually(t, "the first plan", func() bool { return s.Plan() != nil })
+		if got := testhelp.Series(t, s.Metrics(), "isobar_locality_drained"); (len(got) == 2) != want {
+			t.Errorf("%s: drained %v", setting, got)
+		}
+		if got := testhelp.Series(t, s.Metrics(), "isobar_demand_requests_per_second"); len(got) != 1 {
+			t.Errorf("%s: demand %v", setting, got)
+		}
+	}
+}

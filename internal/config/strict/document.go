@@ -7,7 +7,7 @@
 // one document, anchors, aliases, merge keys, tags and directives, nesting
 // deeper than [MaxDepth], objects of more than [MaxFields] fields, values that take much more
 // memory than their text, in documents that use rare forms of YAML more than
-// [MaxMarks] of what makes a parser work, and more than [MaxEmptyLines] in a row
+// [MaxMarks] of what makes a parser work or [MaxUncommon] bytes, and more than [MaxEmptyLines] in a row
 // where texts of several lines are. So no input can expand to more than it
 // shows. Refused value by value: unknown and
 // repeated fields, null, NaN and infinity, numbers in another notation than
@@ -22,8 +22,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/scanner"
 	"github.com/goccy/go-yaml/token"
 )
 
@@ -122,7 +122,7 @@ func parse(text string) (root *node, problem *Problem) {
 			root, problem = nil, problemAt(Position{1, 1}, "the YAML parser gave up on this text", "write it more simply")
 		}
 	}()
-	tokens := lexer.Tokenize(text)
+	tokens := tokensOf(text)
 	if p := guard(tokens); p != nil {
 		return nil, p
 	}
@@ -144,6 +144,20 @@ func parse(text string) (root *node, problem *Problem) {
 		return nil, problemAt(Position{1, 1}, "the document is empty", "")
 	}
 	return convert(body, 0)
+}
+
+// tokensOf returns the tokens of a text up to its first error, which is a token, too. The
+// parser's own lexer goes on behind each error, and makes a token of some 250 bytes for it.
+func tokensOf(text string) (tokens token.Tokens) {
+	var s scanner.Scanner
+	s.Init(text)
+	for {
+		next, err := s.Scan()
+		tokens.Add(next...)
+		if err != nil { // the end is one, too
+			return tokens
+		}
+	}
 }
 
 func syntaxProblem(err error) *Problem {

@@ -191,10 +191,21 @@ func (g *guarding) field(t *token.Token, pos Position) int {
 // memory for each.
 const MaxMarks = 1 << 18
 
-// tooDense tells that a text has more than [MaxMarks], and of the place where it does not
-// keep to common forms; nil where it has not. It is looked at before the parser sees
-// the text.
+// MaxUncommon is how many bytes such a document may have. The parser keeps the text, and what
+// it has not divided yet twice, with four bytes for each character.
+const MaxUncommon = 4 << 20
+
+// hintUncommon says what large documents may have.
+const hintUncommon = "large documents are read with names and texts of one line only, " +
+	"without tabs, escapes in quotes, empty values, comments in brackets, | and >"
+
+// tooDense tells that a text has more than [MaxMarks] or [MaxUncommon], and of the place
+// where it does not keep to common forms; nil where it has not. It is looked at before the
+// parser sees the text.
 func tooDense(text string, uncommon Position) *Problem {
+	if len(text) > MaxUncommon {
+		return problemAt(uncommon, fmt.Sprintf("an error, or a rare form of YAML, in a document of more than %d bytes", MaxUncommon), hintUncommon)
+	}
 	marks := 0
 	for i := range len(text) {
 		if !isMark(text, i) {
@@ -203,7 +214,7 @@ func tooDense(text string, uncommon Position) *Problem {
 		if marks++; marks > MaxMarks {
 			return problemAt(uncommon,
 				fmt.Sprintf("an error, or a rare form of YAML, in a document of more than %d lines, brackets, separators and quoted texts", MaxMarks),
-				"large documents are read with names and texts of one line only, without tabs, escapes in quotes, empty values, comments in brackets, | and >")
+				hintUncommon)
 		}
 	}
 	return nil
@@ -213,7 +224,7 @@ func tooDense(text string, uncommon Position) *Problem {
 // Dashes and colons within words, such as those of names and addresses, are not.
 func isMark(text string, i int) bool {
 	switch c := text[i]; c {
-	case '\n', '{', '}', '[', ']', ',', '#', '?', '&', '*', '!':
+	case '\n', '{', '}', '[', ']', ',', '#', '?', '&', '*', '!', '%':
 		return true
 	case '"', '\'': // one that ends a text is followed by what counts anyway
 		return i+1 == len(text) || strings.IndexByte(",:}]\r\n", text[i+1]) < 0

@@ -27,10 +27,24 @@ func TestFullDocuments(t *testing.T) {
 // TestDenseTextsAreTold: what a parser would take gigabytes for is refused, with
 // the place that needs the parser.
 func TestDenseTextsAreTold(t *testing.T) {
-	for _, part := range []string{"\n", "[],", "1,", "- ", "a: ", "'' ", `"" `, "{a},", "? ", "!a ", "&a ", "#\n", "- 1\n", `{"a":1},`} {
+	for _, part := range []string{"\n", "[],", "1,", "- ", "a: ", "'' ", `"" `, "{a},", "? ", "!a ", "&a ", "#\n", "% ", "- 1\n", `{"a":1},`} {
 		p := tooDense(strings.Repeat(part, MaxMarks+1), Position{2, 3})
 		if p == nil || p.Line*p.Column != 6 {
 			t.Errorf("%q: %+v", part, p)
 		}
+	}
+}
+
+// TestLargeTextsAreTold asserts that a document that needs the parser is refused beyond
+// MaxUncommon, with the place that needs it, and that others are not.
+func TestLargeTextsAreTold(t *testing.T) {
+	for _, part := range []string{"\t", " ", "é", "| ", strings.Repeat("x", 80) + "\n"} {
+		text := "a: b\nc: \"" + strings.Repeat(part, MaxUncommon/len(part))
+		if root, p := nodesOf(text); root != nil || p == nil || p.Line != 2 || !strings.Contains(p.Text, "more than 4194304 bytes") {
+			t.Errorf("%.10q: %+v", part, p)
+		}
+	}
+	if root, p := nodesOf("a: " + strings.Repeat("b", MaxUncommon) + "\n"); root == nil {
+		t.Errorf("a document of common form: %+v", p)
 	}
 }
