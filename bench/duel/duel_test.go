@@ -104,9 +104,37 @@ func TestSimulated(t *testing.T) {
 			t.Fatalf("%s: %v", s.Name, err)
 		}
 		for _, p := range policies {
-			if r := results[p.simulated]; p.simulated != "" && (r == nil || r.MeanMS < 90) {
+			if p.simulated == "" {
+				continue
+			}
+			r := results[p.simulated]
+			if len(r) != repetitions {
+				t.Fatalf("%s, %s: %+v, want %d results", s.Name, p.Name, r, repetitions)
+			}
+			if low, _, _ := r.spread(meanOf); low < 90 {
 				t.Errorf("%s, %s: %+v; service alone takes 100 ms", s.Name, p.Name, r)
 			}
+		}
+	}
+}
+
+// A real result is near where it is within 15% and 1 point of what one repetition finds.
+func TestNear(t *testing.T) {
+	t.Parallel()
+	s := simulations{{300, 0.08}, {200, 0.02}, {250, 0.05}}
+	if got := s.String(); got != "250 (200 to 300), 5.0% (2.0 to 8.0%)" {
+		t.Error(got)
+	}
+	for _, tt := range []struct {
+		real simulation
+		near bool
+	}{
+		{simulation{250, 0.05}, true}, {simulation{175, 0.02}, true}, {simulation{350, 0.08}, true},
+		{simulation{170, 0.02}, false}, {simulation{360, 0.08}, false},
+		{simulation{250, 0.011}, true}, {simulation{250, 0.009}, false}, {simulation{250, 0.089}, true}, {simulation{250, 0.091}, false},
+	} {
+		if got := s.near(tt.real); got != tt.near {
+			t.Errorf("%+v near: %v, want %v", tt.real, got, tt.near)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
 	"strings"
 
@@ -21,14 +20,14 @@ type result struct {
 	About     string                 `json:"about"`
 	Load      string                 `json:"load_average"` // of the machine at the end
 	Figures   []figures              `json:"policies"`
-	Simulated map[string]*sim.Result `json:"simulated"`
+	Simulated map[string]simulations `json:"simulated"` // by the simulator's name of the policy
 }
 
 // write prints the result as Markdown.
 func (r *result) write(to io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n`%s`: %s (load average %s)\n\n", r.Scenario, r.About, r.Load)
-	b.WriteString("| Policy | Mean, ms | last third | 99th percentile | Failed | Fullest zone | its peak | Cross-region | MB | Simulated: mean, failed |\n" +
+	b.WriteString("| Policy | Mean, ms | last third | 99th percentile | Failed | Fullest zone | its peak | Cross-region | MB | Simulated: mean, failed (lowest to highest) |\n" +
 		"|---|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		f := &r.Figures[i]
@@ -37,7 +36,7 @@ func (r *result) write(to io.Writer) error {
 	}
 	for _, p := range policies {
 		if s := r.Simulated[p.simulated]; s != nil && len(r.Figures) == 0 { // only the simulator was played
-			fmt.Fprintf(&b, "| `%s` | - | - | - | - | - | - | - | - | %.0f, %.2f%% |\n", p.Name, s.MeanMS, 100*s.Failed)
+			fmt.Fprintf(&b, "| `%s` | - | - | - | - | - | - | - | - | %s |\n", p.Name, s)
 		}
 	}
 	_, err := io.WriteString(to, b.String())
@@ -50,15 +49,28 @@ func (r *result) compared(f *figures) string {
 	if s == nil {
 		return "-"
 	}
-	text := fmt.Sprintf("%.0f (%+.0f%%), %.2f%%", s.MeanMS, 100*(s.MeanMS/f.MeanMS-1), 100*s.Failed)
-	if math.Abs(s.MeanMS/f.MeanMS-1) > trueMean || math.Abs(s.Failed-f.Failed) > trueFailed {
-		text += " *"
+	if !s.near(simulation{f.MeanMS, f.Failed}) {
+		return s.String() + " *"
 	}
-	return text
+	return s.String()
 }
 
-// twin is the result of the simulator for a policy, nil where it has none.
-func (r *result) twin(name string) *sim.Result {
+// near reports whether a real result is what the simulator finds, within its limits.
+func (s simulations) near(f simulation) bool {
+	low, _, high := s.spread(meanOf)
+	least, _, most := s.spread(failedOf)
+	return f.MeanMS*(1+trueMean) >= low && f.MeanMS*(1-trueMean) <= high && f.Failed+trueFailed >= least && f.Failed-trueFailed <= most
+}
+
+// String returns the medians, and the lowest and highest of the repetitions.
+func (s simulations) String() string {
+	low, mean, high := s.spread(meanOf)
+	least, failed, most := s.spread(failedOf)
+	return fmt.Sprintf("%.0f (%.0f to %.0f), %.1f%% (%.1f to %.1f%%)", mean, low, high, 100*failed, 100*least, 100*most)
+}
+
+// twin is what the simulator finds for a policy, nil where it has none.
+func (r *result) twin(name string) simulations {
 	for _, p := range policies {
 		if p.Name == name && p.simulated != "" {
 			return r.Simulated[p.simulated]

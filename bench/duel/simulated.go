@@ -10,20 +10,52 @@ import (
 	"github.com/isobar-xds/isobar/internal/sim"
 )
 
-// Limits within which the simulator is true: of the mean latency, and of the part of
-// the requests that fails.
+// Limits within which the simulator is true: how far a real result may be outside of
+// what the simulator finds, of the mean latency and of the part of the requests that fails.
 const (
 	trueMean   = 0.15
 	trueFailed = 0.01
 )
 
-// noticed is how long clients need to leave backends that refuse connections: an
-// interval of outlier detection. The simulator knows no outlier detection, only
-// health that all know of after this time.
+// repetitions is how often each scenario is simulated, with other arrivals and service
+// times: with some policies, the result depends on them more than on anything else.
+const repetitions = 9
+
+// noticed is how long clients of Isobar need to leave backends that refuse connections:
+// an interval of the outlier detection that Isobar serves. The simulator does not play
+// that one; all clients know of the loss after this time.
 const noticed = 2 * time.Second
 
-// simulate plays the scenario under the policies in the simulator, request by request.
-func simulate(ctx context.Context, o *settings, s *scenario) (map[string]*sim.Result, error) {
+// simulation is what the simulator finds, once.
+type simulation struct {
+	MeanMS float64 `json:"mean_ms"`
+	Failed float64 `json:"failed"` // part of the requests
+}
+
+// simulations are the repetitions of a scenario under a policy.
+type simulations []simulation
+
+// spread returns the lowest, the median and the highest of a figure.
+func (s simulations) spread(of func(simulation) float64) (low, median, high float64) {
+	sorted := make([]float64, len(s))
+	for i := range s {
+		sorted[i] = of(s[i])
+	}
+	slices.Sort(sorted)
+	return sorted[0], sorted[len(sorted)/2], sorted[len(sorted)-1]
+}
+
+func meanOf(s simulation) float64 { return s.MeanMS }
+
+func failedOf(s simulation) float64 { return s.Failed }
+
+// ejection is the outlier detection of the clusters that Isobar does not make, as
+// [envoyloop.Ejection] says it.
+var ejection = sim.Ejection{Consecutive: 5, Interval: 2 * time.Second, Base: 10 * time.Second}
+
+// simulate plays the scenario under the policies in the simulator, request by request,
+// repetitions times. It returns what it finds by the simulator's names of policies.
+func simulate(ctx context.Context, o *settings, s *scenario) (map[string]simulations, error) {
 	sc, err := simulated(o, s)
 	if err != nil {
 		return nil, err
@@ -34,13 +66,16 @@ func simulate(ctx context.Context, o *settings, s *scenario) (map[string]*sim.Re
 			chosen = append(chosen, p)
 		}
 	}
-	results, err := sim.Compare(ctx, sc, chosen, nil)
-	if err != nil {
-		return nil, fmt.Errorf("simulate %s: %w", s.Name, err)
-	}
-	out := map[string]*sim.Result{}
-	for _, r := range results {
-		out[r.Policy] = r
+	out := map[string]simulations{}
+	for range repetitions {
+		results, err := sim.Compare(ctx, sc, chosen, nil)
+		if err != nil {
+			return nil, fmt.Errorf("simulate %s: %w", s.Name, err)
+		}
+		for _, r := range results {
+			out[r.Policy] = append(out[r.Policy], simulation{r.MeanMS, r.Failed})
+		}
+		sc.Seed++
 	}
 	return out, nil
 }
@@ -63,6 +98,9 @@ func simulated(o *settings, s *scenario) (*sim.Scenario, error) {
 		ReportDelay: sim.Delay{Base: 5 * time.Millisecond}, PushDelay: sim.Delay{Base: 5 * time.Millisecond, Jitter: 5 * time.Millisecond},
 		HealthDelay: noticed, Requests: true,
 		Serving: []sim.Serving{{Variation: 1.0 / 12}}, // times are uniform from a half to one and a half
+	}
+	if o.eject {
+		sc.Ejection = ejection
 	}
 	for z, zone := range zones {
 		l := isobar.ServiceLocality{Locality: zone, MaxRate: capacity, Concurrency: stations * concurrency}

@@ -32,6 +32,9 @@ type client struct {
 	credit []float64 // per site: what it is owed of the client's next requests
 	turn   []int     // per site: the endpoint that was chosen last
 
+	ejections []ejection // per endpoint; nil = it ejects none
+	told      []float64  // per endpoint: utilization that its last answer told; below 0 = nothing yet
+
 	phase    time.Duration // of its reports, below the interval
 	counts   []count       // per site, since the last report
 	dropped  float64

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -38,7 +39,11 @@ func newLoadAware(w *world) (balancer, error) { return newAware(w), nil }
 func newAware(w *world) *loadAware {
 	b := &loadAware{w: w, proxies: make([]proxyView, len(w.clients)+1)}
 	for _, c := range w.clients {
-		n := len(c.population.group.service.sites)
+		s := c.population.group.service
+		n := len(s.sites)
+		if w.requests != nil {
+			c.told = slices.Repeat([]float64{-1}, len(s.endpoints))
+		}
 		b.proxies[c.id] = proxyView{utilization: make([]float64, n), known: make([]bool, n)}
 	}
 	return b
@@ -73,10 +78,13 @@ func (b *loadAware) observe(c *client) {
 	s, v := c.population.group.service, &b.proxies[c.id]
 	alpha := 1 - math.Exp(-float64(awarePeriod)/float64(awareSmoothing))
 	for i := range s.sites {
-		if c.route.site[i] == 0 || s.sites[i].served == 0 {
+		u, told := c.toldBy(i)
+		if !told {
+			if c.told != nil {
+				v.known[i], v.utilization[i] = false, 0
+			}
 			continue
 		}
-		u := s.reportedUtilization(i)
 		if !v.known[i] {
 			v.known[i], v.utilization[i] = true, u
 			continue
@@ -85,18 +93,42 @@ func (b *loadAware) observe(c *client) {
 	}
 }
 
+// toldBy is the utilization of a site as the last answers of its endpoints told it.
+func (c *client) toldBy(site int) (utilization float64, told bool) {
+	s := c.population.group.service
+	x := &s.sites[site]
+	if c.told == nil {
+		return s.reportedUtilization(site), c.route.site[site] > 0 && x.served > 0
+	}
+	n := 0.0
+	for e := x.first; e < x.end; e++ {
+		if c.available(e) && c.told[e] >= 0 {
+			utilization += c.told[e]
+			n++
+		}
+	}
+	return utilization / max(1, n), n > 0
+}
+
+// reroute keeps to the endpoints that are left.
+func (b *loadAware) reroute(c *client) { b.weigh(c, nil) }
+
 // weigh sets the client's route; allowed restricts the sites, nil = all.
 func (b *loadAware) weigh(c *client, allowed []bool) {
 	g := c.population.group
 	s, v := g.service, &b.proxies[c.id]
 	hosts := make([]float64, len(s.sites))
 	local := -1
+	thinks := c.available
+	if c.panics() {
+		thinks = func(int) bool { return true }
+	}
 	for i := range s.sites {
 		if allowed != nil && !allowed[i] {
 			continue
 		}
 		for e := s.sites[i].first; e < s.sites[i].end; e++ {
-			if s.endpoints[e].usable {
+			if thinks(e) {
 				hosts[i]++
 			}
 		}
@@ -104,7 +136,19 @@ func (b *loadAware) weigh(c *client, allowed []bool) {
 			local = i
 		}
 	}
-	c.use(s.spread(v.weights(hosts, local)))
+	c.use(s.spreadOver(v.weights(hosts, local), thinks))
+}
+
+// panics reports whether a client has ejected so many endpoints that its proxy uses all
+// (healthy_panic_threshold 50).
+func (c *client) panics() bool {
+	out := 0
+	for e := range c.ejections {
+		if c.ejections[e].out {
+			out++
+		}
+	}
+	return 2*out > len(c.ejections)
 }
 
 // weights splits the traffic; local is -1 where the proxy has no hosts in its

@@ -62,8 +62,12 @@ func newFailover(w *world) (balancer, error) { return &failover{w: w}, nil }
 func (b *failover) health(time.Duration) error {
 	for _, s := range b.w.services {
 		for _, g := range s.groups {
-			a := g.failover()
+			a := g.failover(s.endpointGroup)
 			for _, c := range g.clients {
+				if c.ejections != nil {
+					b.reroute(c)
+					continue
+				}
 				c.use(g.routeOf(a, c.kind, c.population.class))
 			}
 		}
@@ -71,8 +75,15 @@ func (b *failover) health(time.Duration) error {
 	return nil
 }
 
+// reroute follows the ejections of a client.
+func (b *failover) reroute(c *client) {
+	s := c.population.group.service
+	a := c.population.group.failover(func(i int) *isobar.EndpointGroup { return s.seenBy(c, i) })
+	c.use(predicted(s, a, c.kind))
+}
+
 // failover puts the sites into priorities by what they share with the source.
-func (g *group) failover() *isobar.Assignment {
+func (g *group) failover(seen func(site int) *isobar.EndpointGroup) *isobar.Assignment {
 	s := g.service
 	a := &isobar.Assignment{
 		Service: s.spec.Name, Source: g.source,
@@ -89,7 +100,7 @@ func (g *group) failover() *isobar.Assignment {
 			tier = 1
 		}
 		weight := uint32(s.sites[i].end - s.sites[i].first) //nolint:gosec // a count
-		tiers[tier] = append(tiers[tier], isobar.LocalityWeight{EndpointGroup: s.endpointGroup(i), Weight: max(1, weight)})
+		tiers[tier] = append(tiers[tier], isobar.LocalityWeight{EndpointGroup: seen(i), Weight: max(1, weight)})
 	}
 	for _, t := range tiers {
 		if len(t) > 0 {

@@ -108,6 +108,36 @@ type station struct {
 	serving *Serving
 	free    []float64 // when each worker is free, seconds
 	begin   []float64 // when those begin that wait, in order
+
+	// What it reports of its utilization.
+	begun  []begun // not yet counted, in order
+	work   float64 // begun lately, as a part of what the workers can do
+	worked float64 // seconds, when work was brought up to date
+}
+
+// begun is work that begins at a moment, seconds of one worker.
+type begun struct{ at, length float64 }
+
+// utilizationTime is the time constant of the utilization that endpoints report, seconds.
+const utilizationTime = 1
+
+// utilization returns the work that began as a part of what the workers can do, about
+// the mean of the last utilizationTime.
+func (q *station) utilization(at float64) float64 {
+	for len(q.begun) > 0 && q.begun[0].at <= at {
+		q.decay(q.begun[0].at)
+		q.work += q.begun[0].length / utilizationTime / float64(len(q.free))
+		q.begun = q.begun[1:]
+	}
+	q.decay(at)
+	return q.work
+}
+
+func (q *station) decay(to float64) {
+	if to > q.worked {
+		q.work *= math.Exp((q.worked - to) / utilizationTime)
+		q.worked = to
+	}
 }
 
 // refusal is how long it takes to refuse a request, seconds.
@@ -141,7 +171,9 @@ func (q *station) serve(at, mean, slow, failing, timeout float64, rng *rand.Rand
 		}
 		q.begin = append(q.begin, start)
 	}
-	q.free[first] = start + mean*varying(rng, q.serving.Variation)
+	length := mean * varying(rng, q.serving.Variation)
+	q.free[first] = start + length
+	q.begun = append(q.begun, begun{start, length})
 	if end = q.free[first] + slow; end-at > timeout {
 		return at + timeout, false
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -82,6 +83,30 @@ func TestExponentialQuantiles(t *testing.T) {
 		want := -10 * math.Log(1-q)
 		if got := h.quantile(q); math.Abs(got-want) > 0.03*want+0.1 {
 			t.Errorf("quantile %v is %v, want %v", q, got, want)
+		}
+	}
+}
+
+// TestUtilizationOfAStation: what an endpoint reports is the work that began, each part
+// of it less the longer ago it began. The twin adds up all work anew.
+func TestUtilizationOfAStation(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	q := station{serving: &Serving{Variation: 0.1}, free: make([]float64, 2)}
+	var all []begun
+	at := 0.0
+	for range 2000 {
+		at += rng.ExpFloat64() * 0.06 // of 0.1 s each, with two workers: 83%
+		before := len(q.begun)
+		q.serve(at, 0.1, 0, 0, 10, rng)
+		all = append(all, q.begun[before:]...)
+		want := 0.0
+		for _, b := range all {
+			if b.at <= at {
+				want += b.length / 2 / utilizationTime * math.Exp((b.at-at)/utilizationTime)
+			}
+		}
+		if got := q.utilization(at); math.Abs(got-want) > 1e-9 {
+			t.Fatalf("at %v: %v, want %v", at, got, want)
 		}
 	}
 }

@@ -13,6 +13,7 @@ const (
 	drawReport
 	drawUtilization
 	drawPhase
+	drawEjection
 )
 
 // draw gives a number in [0, 1) that depends on nothing but its arguments:

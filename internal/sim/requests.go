@@ -241,7 +241,7 @@ func (r *requests) send(q *request, at float64) {
 }
 
 // chooseSite chooses a locality by the client's weights: Envoy interleaves them,
-// gRPC draws. It is -1 where the client has none.
+// gRPC and load_aware_locality draw. It is -1 where the client has none.
 func (r *requests) chooseSite(c *client) int {
 	sum := 0.0
 	for _, v := range c.route.site {
@@ -250,7 +250,7 @@ func (r *requests) chooseSite(c *client) int {
 	if sum <= 0 {
 		return -1
 	}
-	if c.kind == dataplane.GRPC {
+	if c.kind == dataplane.GRPC || c.told != nil {
 		at := r.rng.Float64() * sum
 		for i, v := range c.route.site {
 			if at -= v; at < 0 {
@@ -309,10 +309,14 @@ func (r *requests) done(q *request, at float64, ok bool) {
 			k.succeeded++
 			k.measured++
 			k.metrics += s.reportedUtilization(q.site)
+			if c.told != nil {
+				c.told[q.endpoint] = e.station.utilization(at - c.population.group.latency[q.site]/1000)
+			}
 			s.sites[q.site].served++
 		} else {
 			k.errors++
 		}
+		r.w.judge(c, q.endpoint, at, ok)
 	}
 	if !ok && c.population.source != nil && q.tries <= c.population.source.Retries {
 		r.send(q, at)

@@ -30,11 +30,16 @@ func (r *route) add(s *service, endpoint int, share float64) {
 // these shares to the sites, evenly over their usable endpoints. Shares of
 // sites without any are spread over the others.
 func (s *service) spread(shares []float64) *route {
+	return s.spreadOver(shares, func(e int) bool { return s.endpoints[e].usable })
+}
+
+// spreadOver does the same over the endpoints that a client thinks usable.
+func (s *service) spreadOver(shares []float64, thinks func(endpoint int) bool) *route {
 	usable := make([]float64, len(s.sites))
 	sum := 0.0
 	for i := range s.sites {
 		for e := s.sites[i].first; e < s.sites[i].end; e++ {
-			if s.endpoints[e].usable {
+			if thinks(e) {
 				usable[i]++
 			}
 		}
@@ -48,7 +53,7 @@ func (s *service) spread(shares []float64) *route {
 	}
 	for i := range s.sites {
 		for e := s.sites[i].first; e < s.sites[i].end; e++ {
-			if s.endpoints[e].usable && shares[i] > 0 {
+			if thinks(e) && shares[i] > 0 {
 				r.add(s, e, shares[i]/sum/usable[i])
 			}
 		}

@@ -66,6 +66,7 @@ func runOne(ctx context.Context, sc *Scenario, p Policy, set maker, observe func
 	if err != nil {
 		return nil, fmt.Errorf("sim: %s: %w", p.Name, err)
 	}
+	w.eject(b)
 	m := newMeter(w)
 	nextTick := sc.Tick
 	for w.now = 0; w.now < sc.Length; w.now += w.step {

@@ -43,6 +43,7 @@ type Scenario struct {
 	Requests bool
 	Serving  []Serving
 	Troubles []Trouble
+	Ejection Ejection
 
 	Capacities       []Capacity
 	Metrics          []Metric

@@ -1,8 +1,12 @@
 package sim
 
 import (
+	"math"
+	"slices"
 	"time"
 
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/solver"
 )
 
@@ -36,10 +40,37 @@ func newStatic(demand func(w *world) [][]float64) func(w *world) (balancer, erro
 func (b *static) health(time.Duration) error {
 	for i, s := range b.w.services {
 		for j, g := range s.groups {
-			g.useAll(s.spread(b.shares[i][j]))
+			if b.w.ejecting == nil {
+				g.useAll(s.spread(b.shares[i][j]))
+				continue
+			}
+			for _, c := range g.clients {
+				b.reroute(c)
+			}
 		}
 	}
 	return nil
+}
+
+// reroute follows the ejections of a client, whose proxy has the shares as weights of
+// localities. None is 0, so that there is somewhere to go when a locality is lost.
+func (b *static) reroute(c *client) {
+	g := c.population.group
+	s := g.service
+	shares := b.shares[s.index][slices.Index(s.groups, g)]
+	sum := 0.0
+	for _, x := range shares {
+		sum += x
+	}
+	a := &isobar.Assignment{
+		Service: s.spec.Name, Source: g.source,
+		OverprovisioningFactor: dataplane.DefaultOverprovisioningFactor, Priorities: make([][]isobar.LocalityWeight, 1),
+	}
+	for i := range s.sites {
+		weight := uint32(max(1, math.Round(1000*shares[i]/max(sum, 1e-9))))
+		a.Priorities[0] = append(a.Priorities[0], isobar.LocalityWeight{EndpointGroup: s.seenBy(c, i), Weight: weight})
+	}
+	c.use(predicted(s, a, c.kind))
 }
 
 // meanDemand is what each group sends on average over the run, calls included.

@@ -22,6 +22,7 @@ type world struct {
 	known    health.Table  // what everybody knows about endpoints
 	reports  bool          // clients report load
 	requests *requests     // nil = requests are rates
+	ejecting ejecting      // nil = clients eject no endpoints
 }
 
 // service is one service of the fleet.
@@ -187,6 +188,7 @@ func (w *world) advance(b balancer) error {
 		return err
 	}
 	w.trouble()
+	w.readmit()
 	if w.requests != nil {
 		w.requests.step()
 		return nil
