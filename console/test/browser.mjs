@@ -8,7 +8,7 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
-import { connected, loading, requests, rows, steady, steadyService } from './limits.mjs';
+import { connected, held, loading, requests, rows, steady, steadyService } from './limits.mjs';
 import { access, base, persist, replicas } from './servers.mjs';
 import { earlier } from './steps.mjs';
 
@@ -550,6 +550,7 @@ try {
   await loading(browser, address);
   await steady(browser, address);
   await steadyService(browser, address);
+  await held(browser, address);
   await connected(browser, address);
   said('a page that loads says so, and what needs attention moves nothing');
   await replicas(browser, addresses, order);

@@ -37,12 +37,14 @@ async function firstLine(address) {
   return JSON.parse(text.slice(0, text.indexOf('\n')));
 }
 
-/** A server beside that of an address, whose stream sends a text and then nothing, as a busy one does. */
+/** A server beside that of an address, whose stream sends a text, and then what `use` sends. */
 async function standIn(address, text, use) {
+  const streams = [];
   const server = createServer((from, to) => {
     if (from.url.startsWith('/v1/stream')) {
       to.writeHead(200, { 'Content-Type': 'application/x-ndjson' }).flushHeaders();
       if (text) to.write(text);
+      streams.push(to);
       return;
     }
     from.pipe(request(new URL(from.url, address), { method: from.method, headers: { ...from.headers, host: new URL(address).host } }, (answer) => {
@@ -52,7 +54,7 @@ async function standIn(address, text, use) {
   }).listen(0, '127.0.0.1');
   await new Promise((done) => server.once('listening', done));
   try {
-    return await use(`http://127.0.0.1:${server.address().port}/ui/`);
+    return await use(`http://127.0.0.1:${server.address().port}/ui/`, (line) => streams.forEach((s) => s.write(`${JSON.stringify(line)}\n`)));
   } finally {
     server.closeAllConnections();
     server.close();
@@ -86,6 +88,27 @@ export async function steady(browser, address) {
   const before = await top([], undefined);
   assert.equal(await top(Array(4).fill(item), line.status.n1), before);
   assert.equal(await top(Array(20).fill(item), { services: 3, failing: 1, worst: [] }), before);
+}
+
+/** Rows stay where they are while the pointer moves over them, and take their order soon after. */
+export async function held(browser, address) {
+  const line = await firstLine(address);
+  const row = (name, utilization, demand) => ({ ...line.services[0], name, demand, fullest: { locality: 'us/a', utilization, ceiling: 0.8 } });
+  const text = `${JSON.stringify({ ...line, services: [row('one', 0.7, 111), row('two', 0.5, 222)] })}\n`;
+  await standIn(address, text, async (at, send) => {
+    const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
+    const names = () => page.locator('table.rows tbody th').allInnerTexts();
+    await page.goto(at);
+    await page.getByRole('link', { name: 'one', exact: true }).hover();
+    send({ services: [row('two', 0.9, 333)] });
+    await page.getByText('333', { exact: true }).waitFor();
+    assert.deepEqual(await names(), ['one', 'two']);
+    for (let i = 0; (await names())[0] !== 'two'; i++) {
+      assert.ok(i < 100, `the rows keep an old order: ${await names()}`);
+      await page.waitForTimeout(100);
+    }
+    await page.close();
+  });
 }
 
 /** So does the matrix on the page of a service. */

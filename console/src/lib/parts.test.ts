@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { heat } from './heat';
 import { Lines } from './lines';
 import { format, parse } from './route';
-import { arrange, join, window } from './rows';
+import { arrange, join, keep, window } from './rows';
 import type { ServiceRow } from './types';
 
 const row = (name: string, more: Partial<ServiceRow> = {}): ServiceRow => ({
@@ -61,6 +61,11 @@ describe('rows', () => {
     expect(names('', 'fullest', true)[0]).toBe('c');
     expect(names(' bE ', 'name', false)).toEqual(['Bee']);
     expect(names('', 'nonsense', false)).toEqual(['Bee', 'a', 'c']);
+  });
+  test('stay where they are while their order is held', () => {
+    const rows = [row('c'), row('a'), row('new'), row('b')];
+    expect(keep(rows, ['a', 'gone', 'b', 'c', 'a']).map((r) => r.name)).toEqual(['a', 'b', 'c', 'new']);
+    expect(keep([], ['a'])).toEqual([]);
   });
   test('in sight are few, whatever there are', () => {
     expect(window(10_000, 36, 0, 600)).toEqual({ from: 0, to: 27 });

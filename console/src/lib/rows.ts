@@ -42,6 +42,17 @@ export function arrange(rows: Iterable<ServiceRow>, text: string, order: Order):
   });
 }
 
+/** The rows in the order of names that was held; rows that came since are the last ones. */
+export function keep(rows: ServiceRow[], names: string[]): ServiceRow[] {
+  const left = new Map(rows.map((r) => [r.name, r]));
+  const out: ServiceRow[] = [];
+  for (const name of names) {
+    const row = left.get(name);
+    if (row && left.delete(name)) out.push(row);
+  }
+  return [...out, ...left.values()];
+}
+
 /** The part of a list of rows of one height that is in sight, with some beside it. */
 export function window(count: number, height: number, top: number, view: number, beside = 10): { from: number; to: number } {
   const from = Math.max(0, Math.min(count, Math.floor(top / height)) - beside);
