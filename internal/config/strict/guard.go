@@ -193,10 +193,11 @@ const MaxMarks = 1 << 18
 
 // MaxUncommon is how many bytes such a document may have. The parser keeps the text, and what
 // it has not divided yet twice, with four bytes for each character.
-const MaxUncommon = 8 << 20
+const MaxUncommon = 4 << 20
 
 // hintUncommon says what large documents may have.
-const hintUncommon = "large documents are read with names and texts of one line only, without tabs, escapes in quotes, empty values, comments in brackets, | and >"
+const hintUncommon = "large documents are read with names and texts of one line only, " +
+	"without tabs, escapes in quotes, empty values, comments in brackets, | and >"
 
 // tooDense tells that a text has more than [MaxMarks] or [MaxUncommon], and of the place
 // where it does not keep to common forms; nil where it has not. It is looked at before the
