@@ -39,7 +39,7 @@ func TestDenseTextsAreTold(t *testing.T) {
 // MaxUncommon, with the place that needs it, and that others are not.
 func TestLargeTextsAreTold(t *testing.T) {
 	for _, part := range []string{"\t", " ", "é", "| ", strings.Repeat("x", 80) + "\n"} {
-		text := "a: b\nc: \"" + strings.Repeat(part, MaxUncommon/len(part))
+		text := "a: b\nc: \"" + strings.Repeat(part, MaxUncommon/len(part)+1)
 		if root, p := nodesOf(text); root != nil || p == nil || p.Line != 2 || !strings.Contains(p.Text, "more than 4194304 bytes") {
 			t.Errorf("%.10q: %+v", part, p)
 		}
