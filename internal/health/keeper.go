@@ -7,9 +7,9 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Keeper is all that a management server knows of health, and its reflexes: who
-// is to probe what, what the votes amount to, what is drained, and when a
-// change may be published. It is owned by one goroutine.
+// Keeper combines the parts of health and their reactions: the placement of endpoints on
+// checkers, the verdicts from votes, the drained localities, and when a change may be published.
+// It is owned by one goroutine.
 type Keeper struct {
 	hold      time.Duration
 	roster    *Roster
@@ -20,10 +20,10 @@ type Keeper struct {
 	placement Placement
 	silent    bool // checkers are, or no longer: their work has to be placed again
 	suspects  suspects
-	published *Verdicts // what clients are told; it may lag behind the table
+	published *Verdicts // the health that clients have; it may lag behind the table
 }
 
-// SavedKeeper is what of a Keeper survives a restart.
+// SavedKeeper is the part of a Keeper that survives a restart.
 type SavedKeeper struct {
 	Placement Placement    `json:"placement"`
 	Checkers  []Checker    `json:"checkers,omitempty"`
@@ -59,30 +59,29 @@ func (k *Keeper) Retime(report, tick time.Duration) {
 	}
 }
 
-// Event is what happened since the last one.
+// Event holds the changes since the last one.
 type Event struct {
 	Now       time.Time
 	Topology  *isobar.Topology
-	Operators Table     // what operators set
+	Operators Table     // the marks of operators
 	Reports   []Report  // in the order of arrival
 	Connected []Checker // now
 	Ended     []Ended   // checkers that did
-	// Clients is what load reports tell; nil = what they told last.
+	// Clients holds the health that load reports show; nil = as before.
 	Clients *ClientReports
 }
 
-// Reaction is what follows from an event.
+// Reaction says what an event requires of the caller.
 type Reaction struct {
 	Table     Table // for the planner: operators over verdicts, and drains
-	Publish   bool  // what clients should be told has changed: rebase now
-	Designate bool  // checkers have to be told what to probe, by Topology
+	Publish   bool  // the health for clients has changed: rebase now
+	Designate bool  // designations have changed: send them to checkers, by Topology
 	Topology  *isobar.Topology
 	Ignored   int // reports that do not count
 	// Suspected lists the services that checkers ended on often enough to be
 	// suspected from now on, sorted.
 	Suspected []string
-	// Barred says that what is known of suspected services changed: it should be
-	// saved soon.
+	// Barred says that the suspected services changed: save them soon.
 	Barred bool
 	Next   time.Time
 }
@@ -118,10 +117,9 @@ func (k *Keeper) Observe(e Event) Reaction {
 		}
 	}
 	if first {
-		k.published = k.table.Verdicts() // also what an earlier process found
+		k.published = k.table.Verdicts() // also those that an earlier process found
 	} else {
-		// What follows from the topology or operators is pushed with it, and is
-		// no flapping.
+		// Changes by the topology or operators are pushed at once, and are no flapping.
 		k.published = k.published.Adopt(k.table.Verdicts(), append(out.Moved, due...)...)
 	}
 	drained := k.drains.Observe(e.Now, e.Topology, e.Operators.WithVerdicts(k.published))
@@ -131,7 +129,7 @@ func (k *Keeper) Observe(e Event) Reaction {
 	return r
 }
 
-// Table gives what the planner should go by, with the operators' present marks.
+// Table returns the health for the planner, with the operators' present marks.
 func (k *Keeper) Table(operators Table) Table {
 	return operators.WithVerdicts(k.published).WithDrained(k.drains.Current())
 }
@@ -150,11 +148,11 @@ func (k *Keeper) next(now time.Time) time.Time {
 	return at
 }
 
-// Placement says who is to probe what.
+// Placement returns the designations of checkers.
 func (k *Keeper) Placement() Placement { return k.placement }
 
-// Silent lists the checkers that are connected and say nothing on what they
-// were to probe, so that others do it; sorted by id.
+// Silent lists the connected checkers that do not report on their designated endpoints, so that
+// others probe these; sorted by id.
 func (k *Keeper) Silent() []Checker { return k.roster.Silent() }
 
 // Suspected counts the services that are suspected of ending their checkers.
@@ -166,7 +164,7 @@ func (k *Keeper) VerdictTable() *VerdictTable { return k.table }
 // Drained lists the localities of a service that are drained.
 func (k *Keeper) Drained(service string) []isobar.Locality { return k.drains.Current().Of(service) }
 
-// Save extracts what survives a restart.
+// Save extracts the state that survives a restart.
 func (k *Keeper) Save() SavedKeeper {
 	return SavedKeeper{
 		Placement: k.placement, Checkers: slices.Clone(k.roster.Checkers()),
@@ -174,9 +172,9 @@ func (k *Keeper) Save() SavedKeeper {
 	}
 }
 
-// sameChecked tells whether two topologies have the same services with health
-// checks, by the identity of their parts, which are immutable: a change of any
-// other service must not cost the work of all that are checked.
+// sameChecked reports whether two topologies have the same services with health checks, by the
+// identity of their parts, which are immutable: a change of any other service must not cost the
+// work of all checked services.
 func sameChecked(a, b *isobar.Topology) bool {
 	if a == b {
 		return true
@@ -208,13 +206,13 @@ func sameService(a, b *isobar.Service) bool {
 	return a.Name == b.Name && a.Checkers == b.Checkers && SameProbes(a, b)
 }
 
-// SameProbes tells whether two services, both with health checks, have the same
-// ones and the same endpoints, by the identity of these, which are immutable.
+// SameProbes reports whether two services, both with health checks, have the same checks and the
+// same endpoints, by the identity of these, which are immutable.
 func SameProbes(a, b *isobar.Service) bool {
 	return identical(a.HealthChecks, b.HealthChecks) && identical(a.Localities, b.Localities)
 }
 
-// identical tells whether two slices are the same memory.
+// identical reports whether two slices are the same memory.
 func identical[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -2,7 +2,7 @@ package health
 
 import "github.com/isobar-xds/isobar"
 
-// ServiceReport is what is known of the health of one service.
+// ServiceReport describes the health of one service.
 type ServiceReport struct {
 	Service    string            `json:"service"`
 	Summary    Summary           `json:"summary"`

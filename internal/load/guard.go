@@ -6,8 +6,8 @@ import (
 )
 
 // Guard against a client that reports implausibly much. In services of many nodes a node is
-// doubted when it reports more than repute times its own mean and more than fair of the service's
-// load. The jump counts up to those limits. While it lasts, the limit falls to fair of the
+// doubted when it reports more than repute times its own mean and more than fair of the larger of the service's
+// capacity and demand. The jump counts up to those limits. While it lasts, the limit falls to fair of the
 // service, or to the node's own mean: real bursts are short, broken counters stay broken. Doubted
 // values do not enter the mean, which grows by patience a window only, so that an honest node
 // unlike all others is accepted in the end. The limit ends when the reports fall below it.
