@@ -12,20 +12,20 @@ import (
 
 // Checkers are the designated health checkers, behind the stream layer.
 type Checkers interface {
-	// Collect hands over what checkers newly reported.
+	// Collect returns the new reports of checkers.
 	Collect(now time.Time) []health.Report
 	// Connected lists the checkers that are connected.
 	Connected(now time.Time) []health.Checker
-	// Ended hands over which checkers ended soon after they were told what to probe.
+	// Ended returns the checkers that ended soon after a new designation.
 	Ended() []health.Ended
-	// Designate tells checkers what to probe. It does not wait.
+	// Designate sends checkers their designations. It does not wait.
 	Designate(topology *isobar.Topology, designations []health.Designation)
 	// Changed signals that Collect or Connected give something new that should
 	// not wait for the next tick. Capacity 1.
 	Changed() <-chan struct{}
 }
 
-// nobody stands in where there is no health discovery.
+// nobody stands in for a missing health discovery service.
 type nobody struct{}
 
 func (nobody) Collect(time.Time) []health.Report                { return nil }
@@ -34,7 +34,7 @@ func (nobody) Ended() []health.Ended                            { return nil }
 func (nobody) Designate(*isobar.Topology, []health.Designation) {}
 func (nobody) Changed() <-chan struct{}                         { return nil }
 
-// healthWatch looks at what checkers say, and has its keeper decide. It is owned by the
+// healthWatch collects the reports of checkers, and has its keeper decide. It is owned by the
 // loop's goroutine.
 type healthWatch struct {
 	opts      *Options
@@ -46,21 +46,20 @@ type healthWatch struct {
 	keeper     *health.Keeper
 	due        time.Time             // when health should be looked at again
 	seen       time.Time             // when it was
-	clients    *health.ClientReports // what load reports told at the last tick; nil once the keeper knows
-	shownAt    time.Time             // when metrics were last told of it
+	clients    *health.ClientReports // the load reports' evidence at the last tick; nil once the keeper has it
+	shownAt    time.Time             // when metrics were last updated
 	saved      time.Time
 	dirty      bool          // verdicts or drains changed since
 	designated time.Duration // the report interval that checkers were told
 }
 
-// begin has the keeper go on from what an earlier process, or another one, knew.
+// begin has the keeper continue from the state of an earlier process, or of another one.
 func (h *healthWatch) begin(from *health.SavedKeeper, now time.Time) {
 	t := h.opts.timing()
 	h.keeper = health.NewKeeper(t.Interval, t.Tick, *from, now)
 }
 
-// observe takes in what checkers say and reports whether clients should be
-// told of a change now.
+// observe collects the reports of checkers and reports whether to tell clients of a change now.
 func (h *healthWatch) observe(now time.Time) (publish bool) {
 	t := h.opts.timing()
 	h.keeper.Retime(t.Interval, t.Tick)
@@ -92,13 +91,12 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 		h.show()
 		h.shownAt = now
 	}
-	h.seen = time.Now() // the time between two looks, not of one, is what others have
+	h.seen = time.Now() // the others get the time between two looks, not the duration of one
 	return r.Publish
 }
 
-// changed has the loop look at what checkers say: now, or soon where it
-// looked just before. In an incident hundreds of them say something else than before
-// within a second, and each look goes over all services.
+// changed has the loop collect the reports of checkers: now, or soon if it did so just before. In
+// an incident hundreds of them change within a second, and each look goes over all services.
 func (h *healthWatch) changed(now time.Time) (look bool) {
 	next := h.seen.Add(healthEvery)
 	if !now.Before(next) {
@@ -113,14 +111,14 @@ func (h *healthWatch) changed(now time.Time) (look bool) {
 const (
 	// healthEvery is how long changes that checkers report wait for each other.
 	healthEvery = 50 * time.Millisecond
-	// showHealthEvery bounds how often between two ticks what metrics show is
-	// counted again: all endpoints are.
+	// showHealthEvery bounds how often between two ticks the values of metrics are counted again:
+	// all endpoints are counted.
 	showHealthEvery = time.Second
 )
 
-// saveHealthEvery bounds how often what checkers found is written: all of it
-// is, and flapping endpoints must not keep a disk busy. What a killed process
-// loses by it the checkers tell again.
+// saveHealthEvery bounds how often the votes of checkers are written: all of them are, and
+// flapping endpoints must not keep a disk busy. Checkers report again the votes that a killed
+// process loses by it.
 const saveHealthEvery = 5 * time.Second
 
 // feedReports passes the evidence of load reports to health: if clients' requests fail
@@ -159,7 +157,7 @@ func (h *healthWatch) ages() (out []plan.InputAge) {
 	return out
 }
 
-// show leaves what metrics show where scrapes find it.
+// show stores the values of metrics for scrapes.
 func (h *healthWatch) show() {
 	book := h.keeper.VerdictTable()
 	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(h.keeper.Placement().Shortfalls),

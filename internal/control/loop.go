@@ -16,8 +16,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
-// Loop is the control loop. Create it with New and call Run once. What is embedded in it
-// is what others read, and what plays previews beside it.
+// Loop is the control loop. Create it with New and call Run once. The embedded parts are the
+// state for other goroutines, and the previews that run beside it.
 type Loop struct {
 	status
 	*previews
@@ -65,8 +65,8 @@ func New(opts Options) (*Loop, error) {
 	return l, nil
 }
 
-// Retime tells that Options.Timing or Options.SurveyEvery gives something new,
-// which then holds from now on and not only after the next tick or round.
+// Retime says that Options.Timing or Options.SurveyEvery returns a new value, which then holds
+// from now on and not only after the next tick or round.
 func (l *Loop) Retime() {
 	for _, woken := range []chan struct{}{l.retimed, l.survey.retimed} {
 		select {
@@ -203,14 +203,14 @@ func (l *Loop) start() error {
 	return nil
 }
 
-// startState takes up what an earlier process saved, and the demand that it knew.
+// startState restores the state of an earlier process, and the demand in it.
 func (l *Loop) startState(saved *plan.Saved, demand []load.Saved, now time.Time) {
 	l.state = newPersistence(&l.opts, saved, l.metrics)
 	l.writing.Store(l.state.saver)
 	l.decider = &decider{Decider: plan.NewDecider(l.opts.timing().Interval, demand, now), recorders: &l.recorders}
 }
 
-// startHealth brings back what an earlier process knew of health.
+// startHealth restores the health state of an earlier process.
 func (l *Loop) startHealth(now time.Time) error {
 	saved, err := l.opts.State.LoadHealth()
 	if err != nil {
@@ -225,9 +225,8 @@ func (l *Loop) startHealth(now time.Time) error {
 	return nil
 }
 
-// leave publishes the plan that clients keep while nobody is there: the one in
-// force without its drops. What is saved has the drops, so that a successor
-// goes on with them.
+// leave publishes the plan that clients keep while no server runs: the one in force without its
+// drops. The saved plan has the drops, so that a successor continues with them.
 func (l *Loop) leave() {
 	defer close(l.left)
 	l.last = l.Current()
@@ -241,7 +240,7 @@ func (l *Loop) leave() {
 	}
 }
 
-// stop saves the last plan, drops and all, and what checkers found.
+// stop saves the last plan, drops included, and the votes of checkers.
 func (l *Loop) stop() {
 	l.recorders.each(Recorder.Stopped)
 	saved, found := l.state.toSave(l.last), l.health.keeper.Save()

@@ -21,7 +21,7 @@ func (l *Loop) rebase() {
 func (l *Loop) tick() {
 	started := time.Now()
 	l.watchClock(started)
-	l.health.shownAt = time.Time{} // a tick shows what there is
+	l.health.shownAt = time.Time{} // a tick shows the plan
 	l.health.observe(started)
 	if l.Current().Provisional {
 		l.gather(started)
@@ -70,7 +70,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 	return p, nil
 }
 
-// turn returns what the plan after another is made from, but for its version.
+// turn returns the inputs of the next plan, without its version.
 func (l *Loop) turn(now time.Time, before *plan.Plan, windows []load.StreamWindow) *plan.Turn {
 	turn := &plan.Turn{Now: now, Windows: windows, Paused: before.Paused, Previous: before}
 	// A reload puts its timing in force before its services: in this order the turn never
@@ -101,7 +101,7 @@ func (l *Loop) publish(p *plan.Plan) {
 	}
 }
 
-// show tells the streams of a plan, and whoever waits for one.
+// show gives a plan to the streams, and to goroutines that wait for one.
 func (l *Loop) show(p *plan.Plan) {
 	l.set = l.opts.Views(p, l.set)
 	l.opts.Reports.Refresh()
@@ -114,8 +114,8 @@ func (l *Loop) show(p *plan.Plan) {
 	l.waiters.wake()
 }
 
-// watched tells the planner who watches which services of a topology: names of none, of
-// which clients may have millions, cost it nothing. nil = also services that may come.
+// watched returns which sources watch which services of a topology: names without a service, of
+// which clients may have millions, cost the planner nothing. nil = also services that may come.
 func watched(subscriptions []xds.Subscription, topology *isobar.Topology) []plan.Watched {
 	n := 0
 	known := func(s *xds.Subscription) bool {
@@ -160,10 +160,10 @@ func (l *Loop) watchClock(now time.Time) {
 // logEvery bounds how often the same broken rule of the same service is logged.
 const logEvery = time.Minute
 
-// maxBad bounds what is remembered for that.
+// maxBad bounds the remembered violations.
 const maxBad = 1000
 
-// report counts and logs what the check refused.
+// report counts and logs the violations that the check found.
 func (l *Loop) report(p *plan.Plan) {
 	for i := range p.Violations {
 		v := &p.Violations[i]

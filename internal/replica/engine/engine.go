@@ -1,6 +1,6 @@
-// Package engine holds what excludes: at most one replica of a group leads while
-// the engine says so, and one claim is the newest. The engines are in packages
-// beneath this one; enginetest holds each of them to the same rules.
+// Package engine is the interface for mutual exclusion: at most one replica of a group leads
+// while the engine says so, and one claim is the newest. The engines are in packages beneath this
+// one; enginetest holds each of them to the same rules.
 package engine
 
 import (
@@ -36,7 +36,7 @@ const maxIdentityBytes = 1024
 // EncodeIdentity returns the identity as engines keep it.
 func EncodeIdentity(i group.Identity) ([]byte, error) { return json.Marshal(i) }
 
-// DecodeIdentity reads what EncodeIdentity wrote; empty data is nobody.
+// DecodeIdentity decodes the result of EncodeIdentity; empty data is no replica.
 func DecodeIdentity(data []byte) (group.Identity, error) {
 	var i group.Identity
 	if len(data) == 0 {
