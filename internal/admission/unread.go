@@ -43,7 +43,7 @@ type Unread struct {
 	have     uint8             // bytes of the head; 0: no message has begun
 	finished bool              // the client sends no more
 	gone     bool              // the stream has ended
-	adopted  bool              // the handler calls Take for its messages
+	adopted  bool              // the handler calls Taken for its messages
 	left     uint32            // bytes of the message to come
 	part     int64             // cost of the frames of the message that is coming in
 	frame    int64             // of these the cost of the newest frame
