@@ -31,7 +31,7 @@ type Estimate struct {
 	// Another is the part of one more request/s that fails at the present rate, refusals
 	// of others because of it included.
 	Another  float64 `json:"another"`
-	Shedding float64 `json:"shedding"` // probability that the servers refuse what is too much
+	Shedding float64 `json:"shedding"` // probability that the servers refuse excess requests
 }
 
 // Valid reports whether an estimate that was saved makes sense.

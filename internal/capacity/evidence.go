@@ -280,8 +280,8 @@ func tolerance(p, n float64) float64 {
 	return math.Sqrt(p*(1-p)/n + wide*wide)
 }
 
-// normal is a normal density without its factor. Its tails end at the most that one window may
-// say.
+// normal is a normal density without its factor. Its tails limit the weight of
+// one window.
 func normal(off, sigma float64) float64 {
 	const most = 12
 	z := off / sigma

@@ -40,7 +40,7 @@ type Dimension struct {
 	Locality isobar.Locality `json:"locality"`
 	Limit    isobar.Limit    `json:"limit"`
 	State    LimitState      `json:"state"`
-	At       time.Time       `json:"at"`    // of the newest window that told of it; zero = none did
+	At       time.Time       `json:"at"`    // of the newest window with it; zero = none
 	Value    float64         `json:"value"` // in it, of an endpoint, in the metric's own unit
 	// PerEndpoint is the rate at which the quantity reaches its limit, Low and High
 	// its interval (two standard errors; 0 where there is none); 0 = it is

@@ -23,7 +23,7 @@ type reportBudget struct {
 	used     int
 	accounts map[string]int  // of addresses without certificate
 	handed   [2]int          // the size of the last collection, and the account with most
-	full     map[string]bool // those that had no room for a report; "" = all clients have none
+	full     map[string]bool // accounts with a refused report since the last collection; "" = all accounts
 }
 
 // take counts a report of an account, "" = none, and reports whether there is memory for it.

@@ -12,13 +12,13 @@ import (
 )
 
 // Engine runs the requests of one replica. A request that is refused is no error:
-// the standing tells who leads and what is claimed. After an error nobody knows
+// the standing has the leader and the claim. After an error it is unknown
 // whether the operation happened.
 //
 //	read     changes nothing
-//	acquire  takes leadership if nobody has it; its answer to the holder renews
+//	acquire  takes leadership if no replica has it; its answer to the holder renews
 //	renew    prolongs leadership, if this replica has it
-//	claim    writes Claim, if this replica leads and Previous is what is there
+//	claim    writes Claim, if this replica leads and Previous is the present claim
 //	release  gives leadership up, if this replica has it
 //
 // An Engine is used by one goroutine at a time.

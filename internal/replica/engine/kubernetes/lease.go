@@ -5,8 +5,8 @@
 //	spec.renewTime                    changes with each renewal
 //	annotation isobar.dev/group       the group that the Lease belongs to
 //	annotation isobar.dev/claim       the newest claim
-//	annotation isobar.dev/present     what replicas that do not lead reach; see presence.go
-//	annotation isobar.dev/operators   the head of what operators wrote; see operators.go
+//	annotation isobar.dev/present     how many replicas each follower reaches; see presence.go
+//	annotation isobar.dev/operators   the head of operators' writes; see operators.go
 //
 // All of it is in one object, so each write replaces exactly the state that it was decided
 // on: the API server refuses an update whose resource version is not the newest. No clock
