@@ -147,7 +147,7 @@ func (l *Loop) takeOver(epoch uint64) error {
 		return err
 	}
 	now := time.Now()
-	saved, found := &plan.Saved{}, health.SavedKeeper{}
+	saved, found := &plan.Saved{}, health.SavedMonitor{}
 	var lost bool // there was a leader before, and none of its plans is left
 	if base != nil {
 		*saved, lost = base.Saved, base.Plan.Provisional
@@ -186,7 +186,7 @@ func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) erro
 	now := time.Now()
 	decides := &decider{Decider: plan.NewDecider(l.opts.timing().Interval, saved.Demand(), now), recorders: &l.recorders}
 	topology, operators := l.opts.Topology.State()
-	first, err := plan.Restore(saved, topology, l.health.keeper.Table(operators), now, version)
+	first, err := plan.Restore(saved, topology, l.health.monitor.Table(operators), now, version)
 	if err != nil {
 		return fmt.Errorf("the first plan: %w", err)
 	}
@@ -195,7 +195,7 @@ func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) erro
 	}
 	change := plan.Restored(saved, first)
 	change.Reason = reason
-	if err := l.group.handOut(first, plan.Origin{Trigger: change.Trigger, Reason: change.Reason}, l.health.keeper, false); err != nil {
+	if err := l.group.handOut(first, plan.Origin{Trigger: change.Trigger, Reason: change.Reason}, l.health.monitor, false); err != nil {
 		return err
 	}
 	l.decider, l.lastRebase, l.decider.operators = decides, now, operators
@@ -294,7 +294,7 @@ func (l *Loop) leaveGroup() {
 	saved := l.toSave()
 	last := job{plan: &saved, pages: l.state.pages}
 	if l.decided {
-		found := l.health.keeper.Save()
+		found := l.health.monitor.Save()
 		last.health = &found
 	}
 	l.state.saver.save(last)
@@ -387,7 +387,7 @@ func (l *Loop) takeBackDrops(epoch uint64) error {
 	}
 	p := last.FinalPlan(time.Now(), version)
 	kept := p.Save()
-	found := l.health.keeper.Save()
+	found := l.health.monitor.Save()
 	if err := l.group.Publish(p, plan.Origin{}, &found, true); err != nil {
 		return err
 	}

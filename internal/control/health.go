@@ -34,7 +34,7 @@ func (nobody) Ended() []health.Ended                            { return nil }
 func (nobody) Designate(*isobar.Topology, []health.Designation) {}
 func (nobody) Changed() <-chan struct{}                         { return nil }
 
-// healthWatch collects the reports of checkers, and has its keeper decide. It is owned by the
+// healthWatch collects the reports of checkers, and has its monitor decide. It is owned by the
 // loop's goroutine.
 type healthWatch struct {
 	opts      *Options
@@ -43,26 +43,26 @@ type healthWatch struct {
 	save      func(job)
 	shown     *atomic.Pointer[healthView] // where scrapes find it
 
-	keeper     *health.Keeper
+	monitor    *health.Monitor
 	due        time.Time             // when health should be looked at again
 	seen       time.Time             // when it was
-	clients    *health.ClientReports // the load reports' evidence at the last tick; nil once the keeper has it
+	clients    *health.ClientReports // the load reports' evidence at the last tick; nil once the monitor has it
 	shownAt    time.Time             // when metrics were last updated
 	saved      time.Time
 	dirty      bool          // verdicts or drains changed since
 	designated time.Duration // the report interval that checkers were told
 }
 
-// begin has the keeper continue from the state of an earlier process, or of another one.
-func (h *healthWatch) begin(from *health.SavedKeeper, now time.Time) {
+// begin has the monitor continue from the state of an earlier process, or of another one.
+func (h *healthWatch) begin(from *health.SavedMonitor, now time.Time) {
 	t := h.opts.timing()
-	h.keeper = health.NewKeeper(t.Interval, t.Tick, *from, now)
+	h.monitor = health.NewMonitor(t.Interval, t.Tick, *from, now)
 }
 
 // observe collects the reports of checkers and reports whether to tell clients of a change now.
 func (h *healthWatch) observe(now time.Time) (publish bool) {
 	t := h.opts.timing()
-	h.keeper.Retime(t.Interval, t.Tick)
+	h.monitor.Retime(t.Interval, t.Tick)
 	topology, operators := h.opts.Topology.State()
 	event := health.Event{
 		Now: now, Topology: topology, Operators: operators,
@@ -71,9 +71,9 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 	}
 	h.clients = nil
 	h.recorders.each(func(r Recorder) { r.Observe(&event, t.Interval, t.Tick) })
-	r := h.keeper.Observe(event)
+	r := h.monitor.Observe(event)
 	if r.Designate || t.Interval != h.designated {
-		h.opts.Checkers.Designate(r.Topology, h.keeper.Placement().Designations)
+		h.opts.Checkers.Designate(r.Topology, h.monitor.Placement().Designations)
 		h.designated = t.Interval
 	}
 	h.ignored(r.Ignored)
@@ -83,7 +83,7 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 	h.due = r.Next
 	h.dirty = h.dirty || r.Publish || r.Barred
 	if age := now.Sub(h.saved); age >= saveEvery || (h.dirty && age >= saveHealthEvery) {
-		saved := h.keeper.Save()
+		saved := h.monitor.Save()
 		h.save(job{health: &saved})
 		h.saved, h.dirty = now, false
 	}
@@ -144,12 +144,12 @@ func (h *healthWatch) feedReports(p *plan.Plan) {
 // release believes a mass flip of a service, in some localities or in all.
 func (h *healthWatch) release(service string, localities ...isobar.Locality) bool {
 	h.recorders.each(func(r Recorder) { r.Release(service, localities) })
-	return h.keeper.VerdictTable().Release(service, localities...)
+	return h.monitor.VerdictTable().Release(service, localities...)
 }
 
 // ages tells the planner how old verdicts are.
 func (h *healthWatch) ages() (out []plan.InputAge) {
-	for _, a := range h.keeper.VerdictTable().Ages() {
+	for _, a := range h.monitor.VerdictTable().Ages() {
 		if a.Checked {
 			out = append(out, plan.InputAge{Service: a.Service, Kind: plan.InputHealth, Age: load.Age{Some: a.Some, Most: a.Most}})
 		}
@@ -159,9 +159,9 @@ func (h *healthWatch) ages() (out []plan.InputAge) {
 
 // show stores the values of metrics for scrapes.
 func (h *healthWatch) show() {
-	book := h.keeper.VerdictTable()
-	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(h.keeper.Placement().Shortfalls),
-		silent: len(h.keeper.Silent()), suspects: h.keeper.Suspected(),
+	book := h.monitor.VerdictTable()
+	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(h.monitor.Placement().Shortfalls),
+		silent: len(h.monitor.Silent()), suspects: h.monitor.Suspected(),
 	}
 	for _, name := range book.Services() {
 		view.summaries[name] = book.Summary(name)

@@ -44,7 +44,7 @@ type Loop struct {
 	decided      bool                 // in a group: this replica led last
 	gathering    time.Time            // in a group: since when this replica leads with a provisional plan
 	withDrops    *plan.Saved          // in a group: the plan in force as it was before drops were taken back; nil = none were
-	leaderHealth *health.SavedKeeper  // of a follower: the leader's state of health, if the keeper does not have it yet
+	leaderHealth *health.SavedMonitor // of a follower: the leader's state of health, if the monitor does not have it yet
 }
 
 // New makes a loop.
@@ -192,7 +192,7 @@ func (l *Loop) start() error {
 		return err
 	}
 	topology, operators := l.opts.Topology.State()
-	first, err := plan.Restore(saved, topology, l.health.keeper.Table(operators), now, version)
+	first, err := plan.Restore(saved, topology, l.health.monitor.Table(operators), now, version)
 	if err != nil {
 		l.state.saver.close()
 		return fmt.Errorf("control: the first plan: %w", err)
@@ -218,7 +218,7 @@ func (l *Loop) startHealth(now time.Time) error {
 		return fmt.Errorf("control: the saved health: %w", err)
 	}
 	if saved == nil {
-		saved = &health.SavedKeeper{}
+		saved = &health.SavedMonitor{}
 	}
 	l.health.begin(saved, now)
 	l.health.observe(now)
@@ -243,7 +243,7 @@ func (l *Loop) leave() {
 // stop saves the last plan, drops included, and the votes of checkers.
 func (l *Loop) stop() {
 	l.recorders.each(Recorder.Stopped)
-	saved, found := l.state.toSave(l.last), l.health.keeper.Save()
+	saved, found := l.state.toSave(l.last), l.health.monitor.Save()
 	l.state.saver.save(job{plan: &saved, health: &found, pages: l.state.pages})
 	l.state.saver.close()
 	l.metrics.unregister()

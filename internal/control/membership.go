@@ -53,9 +53,9 @@ type Publications interface {
 	// Next returns the version of the next plan. reapply says that the plan only carries
 	// weights over. An error says that the replica may not publish.
 	Next(reapply bool) (uint64, error)
-	// Publish hands a plan to the group, with the state of the keeper. Only if it succeeds may
+	// Publish hands a plan to the group, with the state of the monitor. Only if it succeeds may
 	// clients get the plan.
-	Publish(p *plan.Plan, o plan.Origin, found *health.SavedKeeper, reapply bool) error
+	Publish(p *plan.Plan, o plan.Origin, found *health.SavedMonitor, reapply bool) error
 	// Reserved is the highest version that this epoch may use: a single server that goes
 	// on from the state begins above it.
 	Reserved() uint64
@@ -82,17 +82,17 @@ var ErrFollower = errors.New("this replica does not lead its group")
 type membership struct {
 	Group
 
-	found   *health.SavedKeeper // the health that the group got last
-	foundAt time.Time           // when
+	found   *health.SavedMonitor // the health that the group got last
+	foundAt time.Time            // when
 }
 
 // handOut hands a plan to the group before clients get it.
-func (m *membership) handOut(p *plan.Plan, o plan.Origin, keeper *health.Keeper, reapply bool) error {
+func (m *membership) handOut(p *plan.Plan, o plan.Origin, monitor *health.Monitor, reapply bool) error {
 	if m.Group == nil {
 		return nil
 	}
 	if found := time.Now(); m.found == nil || found.Sub(m.foundAt) >= saveHealthEvery {
-		kept := keeper.Save()
+		kept := monitor.Save()
 		m.found, m.foundAt = &kept, found
 	}
 	return m.Publish(p, o, m.found, reapply)

@@ -147,13 +147,13 @@ func because(what, reason string) string {
 // Health returns the health of a service, or of all services that have health checks for an empty
 // name. The loop answers between two turns.
 func (l *Loop) Health(ctx context.Context, service string) ([]health.ServiceReport, error) {
-	return ask(ctx, l, func() []health.ServiceReport { return l.health.keeper.Report(service) })
+	return ask(ctx, l, func() []health.ServiceReport { return l.health.monitor.Report(service) })
 }
 
 // HealthOverview is Health of all services, without their endpoints: it takes far
 // less of the loop's time.
 func (l *Loop) HealthOverview(ctx context.Context) ([]health.ServiceReport, error) {
-	return ask(ctx, l, func() []health.ServiceReport { return l.health.keeper.Overview() })
+	return ask(ctx, l, func() []health.ServiceReport { return l.health.monitor.Overview() })
 }
 
 // Release believes a held mass flip of a service, as an operator says; false if
@@ -181,7 +181,7 @@ func (l *Loop) Record(ctx context.Context, r Recorder, begin func(Beginning) err
 		return l.recorders.add(r, func() error {
 			topology, operators := l.opts.Topology.State()
 			return begin(Beginning{
-				Now: time.Now(), Decider: l.decider.Decider, Keeper: l.health.keeper, Current: l.Current(), Topology: topology, Operators: operators,
+				Now: time.Now(), Decider: l.decider.Decider, Monitor: l.health.monitor, Current: l.Current(), Topology: topology, Operators: operators,
 			})
 		})
 	})
@@ -194,7 +194,7 @@ func (l *Loop) present(ctx context.Context, topology *isobar.Topology, operators
 		current := l.Current()
 		return &plan.Turn{
 			Now: time.Now(), Interval: l.opts.timing().Interval, Watched: watched(l.opts.Clients.Subscriptions(), nil), Paused: current.Paused,
-			Previous: current, Version: current.Version + 1, Topology: topology, Health: l.health.keeper.Table(operators),
+			Previous: current, Version: current.Version + 1, Topology: topology, Health: l.health.monitor.Table(operators),
 		}
 	})
 }

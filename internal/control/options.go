@@ -56,8 +56,8 @@ type State interface {
 	// SavePlan returns when the plan is durable.
 	SavePlan(saved plan.Saved) error
 	// LoadHealth and SaveHealth do the same for the state of health.
-	LoadHealth() (*health.SavedKeeper, error)
-	SaveHealth(saved health.SavedKeeper) error
+	LoadHealth() (*health.SavedMonitor, error)
+	SaveHealth(saved health.SavedMonitor) error
 	// LoadHistory and SavePage do the same for changes of plans: a page at a time, of which the
 	// last plan.MaxPages are kept.
 	LoadHistory() ([]plan.Page, error)

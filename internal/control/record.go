@@ -17,9 +17,9 @@ import (
 // loop calls it in order and does not want to wait; the arguments may change when the call has
 // returned. operators holds the health set by operators.
 type Recorder interface {
-	// Observe gets the inputs of the keeper, and the intervals that hold then.
+	// Observe gets the inputs of the monitor, and the intervals that hold then.
 	Observe(e *health.Event, report, tick time.Duration)
-	// Release is told that the keeper believes a mass flip.
+	// Release is told that the monitor believes a mass flip.
 	Release(service string, localities []isobar.Locality)
 	// Tick, Rebase and Rollback get the inputs of a decision.
 	Tick(t *plan.Turn, operators health.Table)
@@ -37,7 +37,7 @@ type Recorder interface {
 type Beginning struct {
 	Now       time.Time
 	Decider   *plan.Decider
-	Keeper    *health.Keeper
+	Monitor   *health.Monitor
 	Current   *plan.Plan
 	Topology  *isobar.Topology
 	Operators health.Table

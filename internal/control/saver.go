@@ -15,7 +15,7 @@ import (
 // job is the state to write; nil parts stay as they are.
 type job struct {
 	plan   *plan.Saved
-	health *health.SavedKeeper
+	health *health.SavedMonitor
 	pages  []plan.Page    // of the history; written before the plan that they lead up to
 	done   []chan<- error // capacity 1: told when the plan is written, or why not
 }

@@ -58,7 +58,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 		}
 		return nil, err
 	}
-	if err = l.group.handOut(p, o, l.health.keeper, reapply); err != nil {
+	if err = l.group.handOut(p, o, l.health.monitor, reapply); err != nil {
 		l.log.Warn("a plan was not published", "version", p.VersionString(), "error", err)
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (l *Loop) turn(now time.Time, before *plan.Plan, windows []load.StreamWindo
 	timing := l.opts.timing()
 	turn.Interval, turn.Degradation, turn.Ages = timing.Interval, timing.Degradation, l.ages(turn.Now)
 	turn.Watched = watched(l.opts.Clients.Subscriptions(), turn.Topology)
-	turn.Health = l.health.keeper.Table(l.decider.operators)
+	turn.Health = l.health.monitor.Table(l.decider.operators)
 	return turn
 }
 

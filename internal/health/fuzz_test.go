@@ -50,20 +50,20 @@ func FuzzProtocols(f *testing.F) {
 	})
 }
 
-// FuzzSavedKeeper begins with all of the saved state of health discovery, which
+// FuzzSavedMonitor begins with all of the saved state of health discovery, which
 // may be damaged in any way: placement, checkers, drains and verdicts. The
-// keeper must work, and what it saves must be as good.
-func FuzzSavedKeeper(f *testing.F) {
+// monitor must work, and what it saves must be as good.
+func FuzzSavedMonitor(f *testing.F) {
 	f.Add([]byte(`{}`))
 	f.Add([]byte(`{"checkers":[{"id":"c","locality":"eu/a","protocols":"http"}],"placement":{},"drains":[{}],"book":{"endpoints":[{"service":"web","address":"10.0.0.0:80","status":"healthy"}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var saved health.SavedKeeper
+		var saved health.SavedMonitor
 		if json.Unmarshal(data, &saved) != nil {
 			return
 		}
 		w := one(t)
 		for range 2 {
-			k := health.NewKeeper(interval, interval, saved, start)
+			k := health.NewMonitor(interval, interval, saved, start)
 			now := start
 			for i := range 4 {
 				now = now.Add(interval)

@@ -59,7 +59,7 @@ func TestRoster(t *testing.T) {
 
 // work counts what a checker is designated to.
 func (o *office) work(id string) int {
-	p := o.keeper.Placement()
+	p := o.monitor.Placement()
 	return len(p.Of(id))
 }
 
@@ -73,7 +73,7 @@ func TestSilentCheckersAreReplaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := atRest(t, 2, 2, zoneA, zoneB, zoneC)
-			p := o.keeper.Placement()
+			p := o.monitor.Placement()
 			var want []string
 			for _, id := range designated(&p, k)[:row.silent] {
 				o.silent[id], o.mute[id] = !row.mute, row.mute
@@ -81,11 +81,11 @@ func TestSilentCheckersAreReplaced(t *testing.T) {
 			}
 			o.dead(first)
 			o.run(4 * interval) // 3 until they are missed
-			if got := ids(o.keeper.Silent()); !slices.Equal(got, want) {
+			if got := ids(o.monitor.Silent()); !slices.Equal(got, want) {
 				t.Fatalf("silent: %v, want %v", got, want)
 			}
 			o.look()
-			if p = o.keeper.Placement(); len(designated(&p, k)) != 3 || o.work(want[0]) != 0 {
+			if p = o.monitor.Placement(); len(designated(&p, k)) != 3 || o.work(want[0]) != 0 {
 				t.Errorf("designated to %v, want three others than %v", designated(&p, k), want)
 			}
 			o.run(22 * time.Second) // who is new to it needs 18 s
@@ -110,7 +110,7 @@ func TestASilentCheckerIsTriedAgain(t *testing.T) {
 	}
 	delete(o.silent, id)
 	o.run(30 * interval)
-	if o.work(id) == 0 || len(o.keeper.Silent()) != 0 {
+	if o.work(id) == 0 || len(o.monitor.Silent()) != 0 {
 		t.Error("it does its work again, but has none")
 	}
 	// One that sends reports in which nothing stands is tried ever more rarely.
@@ -140,13 +140,13 @@ func TestASilentCheckerIsTriedAgain(t *testing.T) {
 
 func TestSilenceOfAllMovesNothing(t *testing.T) {
 	o := atRest(t, 2, 2, zoneA, zoneB, zoneC)
-	before := o.keeper.Placement()
+	before := o.monitor.Placement()
 	for i := range o.connected {
 		o.silent[o.connected[i].ID] = true
 	}
 	o.run(5 * time.Minute)
-	if after := o.keeper.Placement(); !after.Equal(&before) || o.told(first) != isobar.Healthy {
-		t.Errorf("%d silent, first %s; want everything as it was", len(o.keeper.Silent()), o.told(first))
+	if after := o.monitor.Placement(); !after.Equal(&before) || o.told(first) != isobar.Healthy {
+		t.Errorf("%d silent, first %s; want everything as it was", len(o.monitor.Silent()), o.told(first))
 	}
 	// Two of six go on: it takes longer, but they get the work.
 	delete(o.silent, "eu/a-0")
@@ -159,13 +159,13 @@ func TestSilenceOfAllMovesNothing(t *testing.T) {
 
 func TestAPauseOfOursIsNoSilence(t *testing.T) {
 	o := atRest(t, 2, 2, zoneA, zoneB, zoneC)
-	before := o.keeper.Placement()
+	before := o.monitor.Placement()
 	o.now = o.now.Add(time.Hour) // suspended
 	for range 3 {
 		o.look()
 	}
 	o.run(10 * interval)
-	if after := o.keeper.Placement(); !after.Equal(&before) || len(o.keeper.Silent()) != 0 {
-		t.Errorf("%d silent", len(o.keeper.Silent()))
+	if after := o.monitor.Placement(); !after.Equal(&before) || len(o.monitor.Silent()) != 0 {
+		t.Errorf("%d silent", len(o.monitor.Silent()))
 	}
 }

@@ -102,7 +102,7 @@ func TestVotesThatOnlyNowCount(t *testing.T) {
 		return isobar.Healthy
 	}
 	explain := func() string {
-		return o.keeper.VerdictTable().Explain("web")[0].Why
+		return o.monitor.VerdictTable().Explain("web")[0].Why
 	}
 	o.step(interval)
 	listed := o.now
@@ -158,7 +158,7 @@ func TestWhatOperatorsDrainAndStopIsNotHeld(t *testing.T) {
 					out(o)
 				}
 				o.run(5 * interval)
-				if alarms := o.keeper.VerdictTable().Alarms(); len(alarms) != 0 {
+				if alarms := o.monitor.VerdictTable().Alarms(); len(alarms) != 0 {
 					t.Errorf("alarm: %s", alarms[0].Why)
 				}
 				o.operators = health.Table{}
@@ -296,12 +296,12 @@ func TestDamagedSavedState(t *testing.T) {
 // A clock that was set back makes streams seem older than the previous ones.
 func TestAClockThatIsSetBackOverARestart(t *testing.T) {
 	o := atRest(t, 5, 1, zoneA, zoneB, zoneC)
-	o.restart(func(s *health.SavedKeeper) {
+	o.restart(func(s *health.SavedMonitor) {
 		for i := range s.Checkers {
 			s.Checkers[i].Since = start.Add(time.Hour)
 		}
 	})
-	o.keeper.Observe(health.Event{Now: o.now, Topology: o.topology}) // nobody is connected yet
+	o.monitor.Observe(health.Event{Now: o.now, Topology: o.topology}) // nobody is connected yet
 	for i := range o.connected {
 		o.connected[i].Since = o.now.Add(time.Second)
 	}
@@ -349,14 +349,14 @@ func TestServicesAge(t *testing.T) {
 // the report would show.
 func TestOverviewIsTheReportWithoutEndpoints(t *testing.T) {
 	o := atRest(t, 3, 1, zoneA, zoneB) // short of a third checker for each
-	report := o.keeper.Report("")
+	report := o.monitor.Report("")
 	if len(report) == 0 || len(report[0].Endpoints) == 0 {
 		t.Fatal("nothing is reported")
 	}
 	for i := range report {
 		report[i].Endpoints = nil
 	}
-	if got := o.keeper.Overview(); !reflect.DeepEqual(got, report) {
+	if got := o.monitor.Overview(); !reflect.DeepEqual(got, report) {
 		t.Errorf("got %+v, want %+v", got, report)
 	}
 }

@@ -26,12 +26,12 @@ type planCodec struct {
 	mu     sync.Mutex // held by whoever encodes or decodes
 	sharer plan.Sharer
 	last   *plan.Opened // what was opened last
-	found  *health.SavedKeeper
+	found  *health.SavedMonitor
 	health []byte // found, encoded
 }
 
 // encode writes a plan as it goes to other replicas.
-func (c *planCodec) encode(p *plan.Plan, o plan.Origin, found *health.SavedKeeper) ([]byte, error) {
+func (c *planCodec) encode(p *plan.Plan, o plan.Origin, found *health.SavedMonitor) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shared, err := c.sharer.Share(p, o)

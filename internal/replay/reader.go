@@ -140,7 +140,7 @@ func (r *Reader) decode(kind byte, payload []byte) (entry, error) {
 		if _, err := into(true, s); err != nil {
 			return nil, err
 		}
-		if s.Decider == nil || s.Keeper == nil || s.Current == nil || s.Topology == nil {
+		if s.Decider == nil || s.Monitor == nil || s.Current == nil || s.Topology == nil {
 			return nil, fmt.Errorf("%w: the state at the start is not whole", ErrDamaged)
 		}
 		r.last = s.Topology

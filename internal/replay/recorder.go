@@ -101,7 +101,7 @@ func (r *Recorder) Begin(s *Start) error {
 	return r.failure
 }
 
-// Observe takes down what the keeper is to observe.
+// Observe takes down what the monitor is to observe.
 func (r *Recorder) Observe(e *health.Event, report, tick time.Duration) {
 	r.world(e.Topology, e.Operators)
 	o := observed{Report: report, Tick: tick, Event: *e}

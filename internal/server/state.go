@@ -63,12 +63,12 @@ func (s *loopState) LoadPlan() (*plan.Saved, error) { return loadJSON[plan.Saved
 func (s *loopState) SavePlan(saved plan.Saved) error { return s.save(planKey, saved) }
 
 // LoadHealth implements control.State.
-func (s *loopState) LoadHealth() (*health.SavedKeeper, error) {
-	return loadJSON[health.SavedKeeper](s.store, healthKey)
+func (s *loopState) LoadHealth() (*health.SavedMonitor, error) {
+	return loadJSON[health.SavedMonitor](s.store, healthKey)
 }
 
 // SaveHealth implements control.State.
-func (s *loopState) SaveHealth(saved health.SavedKeeper) error { return s.save(healthKey, saved) }
+func (s *loopState) SaveHealth(saved health.SavedMonitor) error { return s.save(healthKey, saved) }
 
 // LoadHistory implements control.State. With an error, it gives the pages that
 // can be read.

@@ -183,7 +183,7 @@ type Recorder interface {
 type Beginning struct {
 	Now       time.Time
 	Decider   *plan.Decider
-	Keeper    *health.Keeper // that knows nothing: health is what Operators says
+	Monitor   *health.Monitor // that knows nothing: health is what Operators says
 	Current   *plan.Plan
 	Topology  *isobar.Topology
 	Operators health.Table
@@ -233,7 +233,7 @@ func (r *recording) decided(s *shard, before *plan.Plan, now time.Duration) erro
 	case s.err == nil:
 		at := startTime.Add(now)
 		if err := r.to.Begin(Beginning{
-			Now: at, Decider: s.decider, Keeper: health.NewKeeper(s.w.sc.Interval, s.w.sc.Tick, health.SavedKeeper{}, at),
+			Now: at, Decider: s.decider, Monitor: health.NewMonitor(s.w.sc.Interval, s.w.sc.Tick, health.SavedMonitor{}, at),
 			Current: s.plan, Topology: s.topology, Operators: s.w.known,
 		}); err != nil {
 			return err

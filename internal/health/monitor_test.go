@@ -10,14 +10,14 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// TestKeeper goes through the life of a keeper: nobody is there, checkers come
+// TestMonitor goes through the life of a monitor: nobody is there, checkers come
 // and vote, endpoints fail and come back, the process is replaced, checkers go.
-func TestKeeper(t *testing.T) {
+func TestMonitor(t *testing.T) {
 	o := newOffice(t, topology(service("web", 10, zoneA, zoneB, zoneC)), nil)
 	if r := o.last; !r.Publish || !r.Designate || r.Next.After(start.Add(interval)) {
 		t.Errorf("first look: %+v, want everything told", r)
 	}
-	p := o.keeper.Placement()
+	p := o.monitor.Placement()
 	if o.told(first) != isobar.Unknown || len(p.Shortfalls) != 30 {
 		t.Errorf("nobody is there: %s, %d shortfalls; want the configured status, and 30", o.told(first), len(p.Shortfalls))
 	}
@@ -29,7 +29,7 @@ func TestKeeper(t *testing.T) {
 	if r := o.look(); r.Designate || r.Publish || r.Ignored != 0 {
 		t.Errorf("nothing happened: %+v", r)
 	}
-	p = o.keeper.Placement()
+	p = o.monitor.Placement()
 	if len(p.Shortfalls) != 0 || len(designated(&p, health.Key{Service: "web", Address: first})) != 3 {
 		t.Errorf("%d shortfalls", len(p.Shortfalls))
 	}
@@ -46,17 +46,17 @@ func TestKeeper(t *testing.T) {
 		t.Error("published what is known")
 	}
 
-	keeperDrains(t, o)
-	keeperRestarts(t, o)
-	keeperLoses(t, o)
+	monitorDrains(t, o)
+	monitorRestarts(t, o)
+	monitorLoses(t, o)
 }
 
-// keeperDrains lets most of a locality fail and come back.
-func keeperDrains(t *testing.T, o *office) {
+// monitorDrains lets most of a locality fail and come back.
+func monitorDrains(t *testing.T, o *office) {
 	t.Helper()
 	o.says = downWhere(func(k health.Key) bool { return k.Address < "10.0.0.8" })
-	if r := o.step(interval); !r.Publish || !slices.Equal(o.keeper.Drained("web"), []isobar.Locality{zoneA}) || !r.Table.Drained("web", zoneA) {
-		t.Errorf("8 of 10 fail: published %v, drained %v; want %v", r.Publish, o.keeper.Drained("web"), zoneA)
+	if r := o.step(interval); !r.Publish || !slices.Equal(o.monitor.Drained("web"), []isobar.Locality{zoneA}) || !r.Table.Drained("web", zoneA) {
+		t.Errorf("8 of 10 fail: published %v, drained %v; want %v", r.Publish, o.monitor.Drained("web"), zoneA)
 	}
 	o.dead()
 	o.run(30 * time.Second)
@@ -69,17 +69,17 @@ func keeperDrains(t *testing.T, o *office) {
 	}
 }
 
-// keeperRestarts replaces the keeper while endpoints are down.
-func keeperRestarts(t *testing.T, o *office) {
+// monitorRestarts replaces the monitor while endpoints are down.
+func monitorRestarts(t *testing.T, o *office) {
 	t.Helper()
 	o.says = downWhere(func(k health.Key) bool { return k.Address < "10.0.0.8" })
 	o.run(2 * interval)
-	before, back := o.keeper.Placement(), o.connected
+	before, back := o.monitor.Placement(), o.connected
 	o.restart(nil)
 	o.connected = nil
 	if r := o.look(); !r.Publish || o.told(first) != isobar.Unhealthy || o.told(second) != isobar.Healthy || !r.Table.Drained("web", zoneA) {
 		t.Errorf("after a restart: published %v, %s, %s, drained %v; want what was known",
-			r.Publish, o.told(first), o.told(second), o.keeper.Drained("web"))
+			r.Publish, o.told(first), o.told(second), o.monitor.Drained("web"))
 	}
 	o.now = o.now.Add(time.Second)
 	for i := range back {
@@ -87,7 +87,7 @@ func keeperRestarts(t *testing.T, o *office) {
 	}
 	o.connected = back
 	o.run(20 * interval)
-	if after := o.keeper.Placement(); !after.Equal(&before) {
+	if after := o.monitor.Placement(); !after.Equal(&before) {
 		t.Error("a restart moved designations")
 	}
 	if v := o.verdict(first); v.Frozen || v.Status != isobar.Unhealthy {
@@ -95,8 +95,8 @@ func keeperRestarts(t *testing.T, o *office) {
 	}
 }
 
-// keeperLoses takes the checkers away, one and then all.
-func keeperLoses(t *testing.T, o *office) {
+// monitorLoses takes the checkers away, one and then all.
+func monitorLoses(t *testing.T, o *office) {
 	t.Helper()
 	lost := o.connected[0].ID
 	began := o.now
@@ -106,7 +106,7 @@ func keeperLoses(t *testing.T, o *office) {
 			t.Error("the loss of a checker changed a verdict")
 		}
 	}
-	p := o.keeper.Placement()
+	p := o.monitor.Placement()
 	if took := o.now.Sub(began); took > 2*interval || len(p.Shortfalls) != 0 {
 		t.Errorf("designated again after %s, %d shortfalls; want two report intervals and none", took, len(p.Shortfalls))
 	}
@@ -118,7 +118,7 @@ func keeperLoses(t *testing.T, o *office) {
 }
 
 // What is gathered is due when the reaction says so.
-func TestKeeperSaysWhenToLookAgain(t *testing.T) {
+func TestMonitorSaysWhenToLookAgain(t *testing.T) {
 	o := atRest(t, 2, 1, zoneA, zoneB, zoneC)
 	o.run(4 * tick)
 	for i := range 4 {
@@ -154,7 +154,7 @@ func TestGrowingALocalityDoesNotDrainIt(t *testing.T) {
 	o.add(0, fresh(4)...)
 	o.look()
 	if got := o.told("10.9.0.0:80"); got.Usable() || o.last.Table.Drained("web", zoneA) || o.told(first) != isobar.Healthy {
-		t.Errorf("new: %s, old: %s, drained %v; want the new ones to wait and nothing drained", got, o.told(first), o.keeper.Drained("web"))
+		t.Errorf("new: %s, old: %s, drained %v; want the new ones to wait and nothing drained", got, o.told(first), o.monitor.Drained("web"))
 	}
 	for range 40 {
 		if o.step(interval); o.last.Table.Drained("web", zoneA) {
@@ -219,7 +219,7 @@ func TestEventsAreCheapWhileMuchIsHeld(t *testing.T) {
 	o.run(10 * time.Second)
 	o.says = downWhere(func(health.Key) bool { return true })
 	o.run(5 * interval)
-	if n := o.keeper.VerdictTable().Summary("web").Held; n != 200 {
+	if n := o.monitor.VerdictTable().Summary("web").Held; n != 200 {
 		t.Fatalf("%d held, want all", n)
 	}
 	if got := testing.AllocsPerRun(100, func() {

@@ -7,10 +7,10 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Keeper combines the parts of health and their reactions: the placement of endpoints on
+// Monitor combines the parts of health and their reactions: the placement of endpoints on
 // checkers, the verdicts from votes, the drained localities, and when a change may be published.
 // It is owned by one goroutine.
-type Keeper struct {
+type Monitor struct {
 	hold      time.Duration
 	roster    *Roster
 	table     *VerdictTable
@@ -23,8 +23,8 @@ type Keeper struct {
 	published *Verdicts // the health that clients have; it may lag behind the table
 }
 
-// SavedKeeper is the part of a Keeper that survives a restart.
-type SavedKeeper struct {
+// SavedMonitor is the part of a Monitor that survives a restart.
+type SavedMonitor struct {
 	Placement Placement    `json:"placement"`
 	Checkers  []Checker    `json:"checkers,omitempty"`
 	Book      Saved        `json:"book"`
@@ -34,11 +34,11 @@ type SavedKeeper struct {
 	Suspects []SavedSuspect `json:"suspects,omitempty"`
 }
 
-// NewKeeper makes a keeper. report is the interval at which checkers report,
+// NewMonitor makes a monitor. report is the interval at which checkers report,
 // tick the time between decisions of the planner; saved is the zero value where
 // there was no earlier process.
-func NewKeeper(report, tick time.Duration, saved SavedKeeper, now time.Time) *Keeper {
-	return &Keeper{
+func NewMonitor(report, tick time.Duration, saved SavedMonitor, now time.Time) *Monitor {
+	return &Monitor{
 		hold:      report,
 		roster:    NewRoster(report, saved.Checkers, now),
 		table:     NewVerdictTable(Settings{ReportInterval: report}, saved.Book, now),
@@ -49,8 +49,8 @@ func NewKeeper(report, tick time.Duration, saved SavedKeeper, now time.Time) *Ke
 	}
 }
 
-// Retime takes over changed intervals; see [NewKeeper].
-func (k *Keeper) Retime(report, tick time.Duration) {
+// Retime takes over changed intervals; see [NewMonitor].
+func (k *Monitor) Retime(report, tick time.Duration) {
 	if report > 0 {
 		k.hold, k.roster.hold, k.table.interval = report, report, report
 	}
@@ -89,7 +89,7 @@ type Reaction struct {
 // Observe takes an event. It should be called when reports or checkers came,
 // when the topology changed, when Reaction.Next has come, and at least once per
 // report interval.
-func (k *Keeper) Observe(e Event) Reaction {
+func (k *Monitor) Observe(e Event) Reaction {
 	first := k.checked == nil
 	moved := first || !sameChecked(k.checked, e.Topology)
 	if moved {
@@ -130,12 +130,12 @@ func (k *Keeper) Observe(e Event) Reaction {
 }
 
 // Table returns the health for the planner, with the operators' present marks.
-func (k *Keeper) Table(operators Table) Table {
+func (k *Monitor) Table(operators Table) Table {
 	return operators.WithVerdicts(k.published).WithDrained(k.drains.Current())
 }
 
 // next is when Observe should be called again, whatever happens until then.
-func (k *Keeper) next(now time.Time) time.Time {
+func (k *Monitor) next(now time.Time) time.Time {
 	if k.silent {
 		return now
 	}
@@ -149,24 +149,24 @@ func (k *Keeper) next(now time.Time) time.Time {
 }
 
 // Placement returns the designations of checkers.
-func (k *Keeper) Placement() Placement { return k.placement }
+func (k *Monitor) Placement() Placement { return k.placement }
 
 // Silent lists the connected checkers that do not report on their designated endpoints, so that
 // others probe these; sorted by id.
-func (k *Keeper) Silent() []Checker { return k.roster.Silent() }
+func (k *Monitor) Silent() []Checker { return k.roster.Silent() }
 
 // Suspected counts the services that are suspected of ending their checkers.
-func (k *Keeper) Suspected() int { return len(k.suspects.list) }
+func (k *Monitor) Suspected() int { return len(k.suspects.list) }
 
 // VerdictTable returns the votes and verdicts behind it all, for reading and Release.
-func (k *Keeper) VerdictTable() *VerdictTable { return k.table }
+func (k *Monitor) VerdictTable() *VerdictTable { return k.table }
 
 // Drained lists the localities of a service that are drained.
-func (k *Keeper) Drained(service string) []isobar.Locality { return k.drains.Current().Of(service) }
+func (k *Monitor) Drained(service string) []isobar.Locality { return k.drains.Current().Of(service) }
 
 // Save extracts the state that survives a restart.
-func (k *Keeper) Save() SavedKeeper {
-	return SavedKeeper{
+func (k *Monitor) Save() SavedMonitor {
+	return SavedMonitor{
 		Placement: k.placement, Checkers: slices.Clone(k.roster.Checkers()),
 		Book: k.table.Save(), Drains: k.drains.Save(), Suspects: k.suspects.save(),
 	}
