@@ -18,7 +18,7 @@ import (
 type PlanView struct {
 	Version          string                `json:"version"`
 	Made             time.Time             `json:"made"`
-	Trigger          string                `json:"trigger"` // "tick" or "rebase"
+	Trigger          string                `json:"trigger"` // "tick" or "reapply"
 	TopologyRevision uint64                `json:"topology_revision"`
 	Objective        float64               `json:"objective"` // of all solved services: requests/s x ms
 	LowerBound       float64               `json:"lower_bound"`
@@ -130,8 +130,8 @@ func viewPlan(p *plan.Plan) PlanView {
 		Violations: append([]invariant.Violation{}, p.Violations...),
 		Services:   []ServiceView{},
 	}
-	if p.Trigger == assign.Rebase {
-		v.Trigger = "rebase"
+	if p.Trigger == assign.Reapply {
+		v.Trigger = "reapply"
 	}
 	if p.Topology != nil {
 		v.TopologyRevision = p.Topology.Revision

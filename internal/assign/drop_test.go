@@ -48,10 +48,10 @@ func TestDrops(t *testing.T) {
 	}
 	in.Service.Mode = isobar.ModeFull
 	// Without a decision the drop stays, but an operator can end it.
-	in.Trigger = assign.Rebase
+	in.Trigger = assign.Reapply
 	in.Shed = 0
 	if got := decide(t, then(in, out)).Drop; got != 0.3 {
-		t.Errorf("after a rebase %v, want 0.3", got)
+		t.Errorf("after a reapplication %v, want 0.3", got)
 	}
 	in.Service.MaxShed = 0
 	if got := decide(t, then(in, out)).Drop; got != 0 {
@@ -212,7 +212,7 @@ func TestClassesAgainstATwin(t *testing.T) {
 					t.Fatalf("%s: %s", v.Rule, v.Text)
 				}
 			}
-			if in.Trigger == assign.Rebase && before != nil || demand == 0 {
+			if in.Trigger == assign.Reapply && before != nil || demand == 0 {
 				continue
 			}
 			// What is dropped in all is at least what has to be, and divided as the twin

@@ -186,7 +186,7 @@ func TestRoomIsTakenOnce(t *testing.T) {
 		source(asia, 100, fromAsia, 1, 0, 0), source(east, 100, fromEast, 1, 0, 0))
 	out := decide(t, in)
 	in = then(in, out)
-	in.Trigger = assign.Rebase
+	in.Trigger = assign.Reapply
 	in.Sites = []assign.Site{site(east, 1000, isobar.Unhealthy, isobar.Unhealthy), in.Sites[1], in.Sites[2]}
 	out = decide(t, in)
 	wantShares(t, out, 1, 0, 100, 0)

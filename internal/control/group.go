@@ -198,7 +198,7 @@ func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) erro
 	if err := l.group.handOut(first, plan.Origin{Trigger: change.Trigger, Reason: change.Reason}, l.health.monitor, false); err != nil {
 		return err
 	}
-	l.decider, l.lastRebase, l.decider.operators = decides, now, operators
+	l.decider, l.lastReapply, l.decider.operators = decides, now, operators
 	l.state.note(change)
 	l.publish(first)
 	return nil

@@ -39,7 +39,7 @@ type Loop struct {
 	group        membership
 	set          *view.Set
 	last         *plan.Plan // the last that was decided, drops and all
-	lastRebase   time.Time
+	lastReapply  time.Time
 	bad          map[string]time.Time // violations logged, to bound the log
 	decided      bool                 // in a group: this replica led last
 	gathering    time.Time            // in a group: since when this replica leads with a provisional plan
@@ -79,11 +79,11 @@ func (l *Loop) Retime() {
 // Run runs the loop until ctx ends, then takes back what clients drop and saves
 // the plan. What can happen to the state, all of it here:
 //
-//	topology changed   rebase at once, or when the hold-off since the last is over
+//	topology changed   reapply at once, or when the hold-off since the last is over
 //	health changed     book what checkers say, or soon, after a look just before; the same, if clients should know
 //	health due         the same: votes age, and changes that were held back come out
 //	asked              answer an operator
-//	hold-off over      rebase
+//	hold-off over      reapply
 //	timing changed     the next tick comes when the new timing says, counted from the last one
 //	tick               collect reports, solve, assign, check, publish
 //	ctx done           take back drops, save and leave
@@ -119,12 +119,12 @@ func (l *Loop) decide(ctx context.Context, epoch uint64) {
 		if pending {
 			return
 		}
-		if wait := l.opts.HoldOff - time.Since(l.lastRebase); wait > 0 {
+		if wait := l.opts.HoldOff - time.Since(l.lastReapply); wait > 0 {
 			pending = true
 			holdOff.Reset(wait)
 			return
 		}
-		l.rebase()
+		l.reapply()
 	}
 	observe := func() {
 		if l.health.observe(time.Now()) {
@@ -158,7 +158,7 @@ func (l *Loop) decide(ctx context.Context, epoch uint64) {
 			look.Reset(time.Until(l.health.due))
 		case <-holdOff.C:
 			pending = false
-			l.rebase()
+			l.reapply()
 		case <-l.retimed:
 			tick.retime(l.opts.timing().Tick)
 			observe()
@@ -173,7 +173,7 @@ func (l *Loop) decide(ctx context.Context, epoch uint64) {
 	}
 }
 
-// start publishes the first plan: the saved one rebased on now, else the
+// start publishes the first plan: the saved one reapplied on now, else the
 // baseline.
 func (l *Loop) start() error {
 	now := time.Now()
@@ -197,7 +197,7 @@ func (l *Loop) start() error {
 		l.state.saver.close()
 		return fmt.Errorf("control: the first plan: %w", err)
 	}
-	l.lastRebase = now
+	l.lastReapply = now
 	l.state.note(plan.Restored(saved, first))
 	l.publish(first)
 	return nil

@@ -49,7 +49,7 @@ func (l *Loop) Pause(ctx context.Context, pause plan.Pause) (p *plan.Plan, warni
 		}
 		pause.Since = t.Now
 		t.Paused = t.Paused.With(pause)
-		return l.decider.Rebase(t)
+		return l.decider.Reapply(t)
 	})
 }
 
@@ -64,7 +64,7 @@ func (l *Loop) Resume(ctx context.Context, of plan.Pause) (resumed plan.Pauses, 
 			return nil, err
 		}
 		resumed, t.Paused = back, remaining
-		return l.decider.Rebase(t)
+		return l.decider.Reapply(t)
 	})
 	if err != nil {
 		return nil, nil, nil, err
@@ -162,7 +162,7 @@ func (l *Loop) Release(ctx context.Context, service string) (bool, error) {
 	return ask(ctx, l, func() bool {
 		released := l.health.release(service)
 		if released && l.health.observe(time.Now()) {
-			l.rebase()
+			l.reapply()
 		}
 		return released
 	})

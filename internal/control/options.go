@@ -80,7 +80,7 @@ type Boot struct {
 // Options of a Loop. Topology, Reports, Clients, State and Views are required.
 type Options struct {
 	Timing  func() Timing // asked at every tick; nil = the defaults
-	HoldOff time.Duration // between rebased plans; default 100 ms
+	HoldOff time.Duration // between reapplied plans; default 100 ms
 	// SurveyEvery is asked how often to play the loss of each zone; nil, or 0 =
 	// never.
 	SurveyEvery func() time.Duration

@@ -21,9 +21,9 @@ type Recorder interface {
 	Observe(e *health.Event, report, tick time.Duration)
 	// Release is told that the monitor believes a mass flip.
 	Release(service string, localities []isobar.Locality)
-	// Tick, Rebase and Rollback get the inputs of a decision.
+	// Tick, Reapply and Rollback get the inputs of a decision.
 	Tick(t *plan.Turn, operators health.Table)
-	Rebase(t *plan.Turn, operators health.Table)
+	Reapply(t *plan.Turn, operators health.Table)
 	Rollback(t *plan.Turn, operators health.Table, h *plan.History, version uint64, service string)
 	// Decided gets the decision, or the error. Plans don't change.
 	Decided(before, after *plan.Plan, err error)
@@ -99,10 +99,10 @@ func (d *decider) Tick(t *plan.Turn) (*plan.Plan, error) {
 	return d.Decider.Tick(t)
 }
 
-// Rebase records and calls [plan.Decider.Rebase].
-func (d *decider) Rebase(t *plan.Turn) (*plan.Plan, error) {
-	d.recorders.each(func(r Recorder) { r.Rebase(t, d.operators) })
-	return d.Decider.Rebase(t)
+// Reapply records and calls [plan.Decider.Reapply].
+func (d *decider) Reapply(t *plan.Turn) (*plan.Plan, error) {
+	d.recorders.each(func(r Recorder) { r.Reapply(t, d.operators) })
+	return d.Decider.Reapply(t)
 }
 
 // Rollback records and calls [plan.Decider.Rollback].

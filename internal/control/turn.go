@@ -11,10 +11,10 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
-// rebase carries the current weights over to the present topology and health.
-func (l *Loop) rebase() {
-	l.lastRebase = time.Now()
-	_, _ = l.next(plan.Origin{}, l.decider.Rebase, nil, true) // it is logged, and the last plan stays
+// reapply carries the current weights over to the present topology and health.
+func (l *Loop) reapply() {
+	l.lastReapply = time.Now()
+	_, _ = l.next(plan.Origin{}, l.decider.Reapply, nil, true) // it is logged, and the last plan stays
 }
 
 // tick takes one decision.

@@ -74,7 +74,7 @@ type Event struct {
 // Reaction says what an event requires of the caller.
 type Reaction struct {
 	Table     Table // for the planner: operators over verdicts, and drains
-	Publish   bool  // the health for clients has changed: rebase now
+	Publish   bool  // the health for clients has changed: reapply now
 	Designate bool  // designations have changed: send them to checkers, by Topology
 	Topology  *isobar.Topology
 	Ignored   int // reports that do not count

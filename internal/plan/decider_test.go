@@ -86,7 +86,7 @@ func (l *loop) tick(rate float64, dead bool) {
 // when it was deleted.
 func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 	l := &loop{t: t, decider: plan.NewDecider(interval, nil, t0), top: threeZones(t), now: t0}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	for range 5 {
 		l.tick(10, false)
 	}
@@ -107,10 +107,10 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 	l.left = false
 	full := l.top
 	l.top = &isobar.Topology{Network: full.Network, Revision: 2}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	l.tick(0, false)
 	l.top = full
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	for i := range 2 {
 		l.tick(10, false)
 		if s, _ := l.plan.Service("checkout"); len(s.Findings.Barred)+len(s.Findings.Outages) > 0 {
@@ -136,12 +136,12 @@ func TestSharesThatHealthReplacedAreRemembered(t *testing.T) {
 			{Key: health.Key{Service: "checkout", Address: "10.0.1.1:80"}, Status: isobar.Unhealthy},
 			{Key: health.Key{Service: "checkout", Address: "10.0.1.2:80"}, Status: isobar.Unhealthy},
 		})
-		f.turn(f.decider.Rebase)
+		f.turn(f.decider.Reapply)
 		if got := f.plan.Assignment("checkout", loc("us/a")).Share(loc("us/b")); got > 0 {
 			t.Fatalf("tick %d: %.2f of the traffic to us/b, which is down", i, got)
 		}
 		f.table = health.Table{}
-		f.turn(f.decider.Rebase)
+		f.turn(f.decider.Reapply)
 		f.now = reported
 		f.land = func(l isobar.Locality, _ float64) float64 { return told.Assignment("checkout", loc("us/a")).Share(l) }
 		if found := f.service().Findings; len(found.Background)+len(found.Deviating)+len(found.Barred) > 0 {
@@ -309,9 +309,9 @@ func TestReplanIsAsFarAsItWas(t *testing.T) {
 // clients have, whatever their requests do by failover, and that nothing is decided before.
 func TestGather(t *testing.T) {
 	l := &loop{t: t, decider: plan.NewDecider(interval, nil, t0), top: threeZones(t), now: t0}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	l.plan.MakeProvisional()
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	if s, _ := l.plan.Service("checkout"); !l.plan.Provisional || s.Hold == "" {
 		t.Errorf("the plan after a provisional one is provisional: %t; it holds: %q", l.plan.Provisional, s.Hold)
 	}

@@ -32,7 +32,7 @@ func TestExplainNamesWhatBinds(t *testing.T) {
 		for _, a := range addresses {
 			marks = append(marks, health.Override{Key: health.Key{Service: "checkout", Address: a}, Status: isobar.Unhealthy})
 		}
-		next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Health: health.NewTable(marks), Previous: p, Version: p.Version + 1})
+		next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Reapply, Topology: top, Health: health.NewTable(marks), Previous: p, Version: p.Version + 1})
 		if err != nil {
 			t.Fatal(err)
 		}

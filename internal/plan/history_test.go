@@ -34,7 +34,7 @@ func TestRollbackReturnsToWhatWas(t *testing.T) {
 		s, _ := l.plan.Service("checkout")
 		was[l.plan.Version] = slices.Clone(s.Result.Source(loc("us/a")).Shares)
 	}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	note(nil, plan.Origin{Trigger: plan.TriggerRestart})
 	for range 60 {
 		before := l.plan
@@ -71,7 +71,7 @@ func TestRollbackReturnsToWhatWas(t *testing.T) {
 func TestRollbackIntoOverload(t *testing.T) {
 	l := &loop{t: t, top: threeZones(t), now: t0, decider: plan.NewDecider(interval, nil, t0)}
 	h := plan.NewHistory(nil, &plan.Saved{})
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	first, _ := plan.Changed(nil, l.plan, plan.Origin{Trigger: plan.TriggerRestart})
 	h.Add(first)
 	step := func(rate float64) {
@@ -132,7 +132,7 @@ func reread(t *testing.T, pages map[uint64]plan.Page, p *plan.Plan) *plan.Histor
 
 func TestRollbackRefuses(t *testing.T) {
 	l := &loop{t: t, top: threeZones(t), now: t0, decider: plan.NewDecider(interval, nil, t0)}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	first := l.plan
 	l.tick(900, false)
 	l.tick(900, false)
@@ -165,7 +165,7 @@ func TestRollbackRefuses(t *testing.T) {
 // is nothing to return to, and it is not said that it was done.
 func TestRollbackBeforeTheService(t *testing.T) {
 	l := &loop{t: t, top: threeZones(t), now: t0, decider: plan.NewDecider(interval, nil, t0)}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	l.tick(900, false)
 	h := plan.NewHistory(nil, &plan.Saved{})
 	h.Add(plan.Change{Version: 1, Trigger: plan.TriggerRestart})
@@ -352,7 +352,7 @@ func TestPlansLetGoOfThoseBefore(t *testing.T) {
 	var p *plan.Plan
 	for i := range 6 {
 		in := plan.Input{Now: t0.Add(time.Duration(i) * interval), Topology: top, Previous: p, Version: uint64(i) + 1}
-		if in.Trigger = assign.Rebase; i%3 < 2 {
+		if in.Trigger = assign.Reapply; i%3 < 2 {
 			in.Trigger, in.Load = assign.Tick, demand(in.Now, "checkout", rates)
 		}
 		next, err := plan.Next(in)

@@ -135,14 +135,14 @@ func TestNextIsDeterministic(t *testing.T) {
 	}
 }
 
-func TestRebaseMovesShareOffDeadCapacityAtOnce(t *testing.T) {
+func TestReapplyMovesShareOffDeadCapacityAtOnce(t *testing.T) {
 	top := threeZones(t)
 	p := ticks(t, top, 3, map[string]float64{"us/a": 400, "us/b": 100})
 	table := health.NewTable([]health.Override{
 		{Key: health.Key{Service: "checkout", Address: "10.0.0.1:80"}, Status: isobar.Unhealthy},
 		{Key: health.Key{Service: "checkout", Address: "10.0.0.2:80"}, Status: isobar.Unhealthy},
 	})
-	next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Health: table, Previous: p, Version: p.Version + 1})
+	next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Reapply, Topology: top, Health: table, Previous: p, Version: p.Version + 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,10 +157,10 @@ func TestRebaseMovesShareOffDeadCapacityAtOnce(t *testing.T) {
 	}
 }
 
-func TestRebaseWithoutChangeChangesNothing(t *testing.T) {
+func TestReapplyWithoutChangeChangesNothing(t *testing.T) {
 	top := threeZones(t)
 	p := ticks(t, top, 3, map[string]float64{"us/a": 1200, "us/b": 100})
-	next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Previous: p, Version: p.Version + 1})
+	next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Reapply, Topology: top, Previous: p, Version: p.Version + 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,10 +355,10 @@ func TestBasis(t *testing.T) {
 		in              plan.Input
 		checkout, other bool // the basis is equal
 	}{
-		{"nothing", plan.Input{Trigger: assign.Rebase, Topology: top}, true, true},
-		{"health", plan.Input{Trigger: assign.Rebase, Topology: top, Health: sick}, false, true},
-		{"network", plan.Input{Trigger: assign.Rebase, Topology: &moved}, false, false},
-		{"new client", plan.Input{Trigger: assign.Rebase, Topology: top, Subscribed: []load.Subscription{{Service: "other", Source: loc("eu/b")}}}, true, false},
+		{"nothing", plan.Input{Trigger: assign.Reapply, Topology: top}, true, true},
+		{"health", plan.Input{Trigger: assign.Reapply, Topology: top, Health: sick}, false, true},
+		{"network", plan.Input{Trigger: assign.Reapply, Topology: &moved}, false, false},
+		{"new client", plan.Input{Trigger: assign.Reapply, Topology: top, Subscribed: []load.Subscription{{Service: "other", Source: loc("eu/b")}}}, true, false},
 		{"tick", plan.Input{Trigger: assign.Tick, Topology: top, Load: demand(t0, "checkout", map[string]float64{"us/a": 500})}, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

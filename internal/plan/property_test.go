@@ -21,7 +21,7 @@ import (
 )
 
 // TestPlansRecover drives random fleets through random changes of topology,
-// health, demand and findings, by ticks and rebases: nothing panics, the same
+// health, demand and findings, by ticks and reapplications: nothing panics, the same
 // input gives the same plan, a fallback does less harm than what it replaces,
 // and when nothing changes any more the check is content within three ticks.
 func TestPlansRecover(t *testing.T) {
@@ -134,7 +134,7 @@ func TestObserveServesTheBaseline(t *testing.T) {
 		}
 		for range 2 {
 			w.drawHealth(t)
-			step(assign.Rebase)
+			step(assign.Reapply)
 			for range 11 { // until all have gone where they should
 				w.drawRates(t)
 				w.drawFindings(t)
@@ -286,7 +286,7 @@ func (w *callWorld) input(trigger assign.Trigger, rates map[string]float64, tabl
 	if w.plan != nil {
 		in.Version = w.plan.Version + 1
 	}
-	if trigger == assign.Rebase {
+	if trigger == assign.Reapply {
 		return in
 	}
 	in.Load = &load.Snapshot{At: w.now}
@@ -354,7 +354,7 @@ func TestCallPlansRecover(t *testing.T) {
 				}
 			}
 			table = health.NewTable(states)
-			step(assign.Rebase)
+			step(assign.Reapply)
 		}
 		for calm := range 6 {
 			if p := step(assign.Tick); len(p.Violations) > 0 && calm >= 3 {

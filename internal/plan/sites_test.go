@@ -172,7 +172,7 @@ func TestDrainedLocalitiesGetNothing(t *testing.T) {
 	rates := map[string]float64{"us/a": 300, "us/b": 300, "eu/a": 300}
 	before := ticks(t, top, 1, rates)
 	drained := health.RestoreDrains([]health.SavedDrain{{Service: "checkout", Locality: loc("us/a"), Since: t0}}).Current()
-	for _, trigger := range []assign.Trigger{assign.Rebase, assign.Tick} {
+	for _, trigger := range []assign.Trigger{assign.Reapply, assign.Tick} {
 		in := plan.Input{
 			Now: before.Made.Add(5), Trigger: trigger, Topology: top, Previous: before, Version: before.Version + 1,
 			Health: health.NewTable(nil).WithDrained(drained),

@@ -282,7 +282,7 @@ func TestPreviewPlaysWhatMatters(t *testing.T) {
 		for tick := range p.Ticks + 1 {
 			trigger := assign.Tick
 			if tick == 0 {
-				trigger = assign.Rebase
+				trigger = assign.Reapply
 			}
 			twin, err = plan.Next(plan.Input{
 				Now: t0.Add(time.Hour + time.Duration(tick)*5*time.Second), Trigger: trigger, Topology: changed,

@@ -188,7 +188,7 @@ func isName(t reflect.Type, text string) bool {
 // words are texts that mean something to Isobar, sorted. Pseudonyms keep the
 // order of names among themselves and among these, because lists are sorted.
 var words = func() []string {
-	out := append(isobar.LimitMetrics(), isobar.DropCategory, isobar.NamedMetrics, HowTick, HowRebase, HowRollback)
+	out := append(isobar.LimitMetrics(), isobar.DropCategory, isobar.NamedMetrics, HowTick, HowReapply, HowRollback)
 	slices.Sort(out)
 	return out
 }()

@@ -81,7 +81,7 @@ type released struct {
 // The ways to decide.
 const (
 	HowTick     = "tick"
-	HowRebase   = "rebase"
+	HowReapply  = "reapply"
 	HowRollback = "rollback"
 )
 

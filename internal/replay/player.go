@@ -34,7 +34,7 @@ func NewPlayer(in *Reader) *Player { return &Player{in: in} }
 
 // Step is a decision that was taken again.
 type Step struct {
-	How     string    // HowTick, HowRebase or HowRollback
+	How     string    // HowTick, HowReapply or HowRollback
 	Now     time.Time // when it was taken
 	Turn    *plan.Turn
 	Before  *plan.Plan // in force until then
@@ -159,8 +159,8 @@ func (p *Player) take(t *turned) (next *plan.Plan, err error) {
 	switch t.How {
 	case HowTick:
 		return p.decider.Tick(&t.Turn)
-	case HowRebase:
-		return p.decider.Rebase(&t.Turn)
+	case HowReapply:
+		return p.decider.Reapply(&t.Turn)
 	case HowRollback:
 		if t.History == nil {
 			return nil, errors.New("there is no earlier plan to return to")

@@ -119,9 +119,9 @@ func (r *Recorder) Tick(t *plan.Turn, set health.Table) {
 	r.turned(t, set, &turned{How: HowTick})
 }
 
-// Rebase takes down a turn for which the weights are to be carried over.
-func (r *Recorder) Rebase(t *plan.Turn, set health.Table) {
-	r.turned(t, set, &turned{How: HowRebase})
+// Reapply takes down a turn for which the weights are to be carried over.
+func (r *Recorder) Reapply(t *plan.Turn, set health.Table) {
+	r.turned(t, set, &turned{How: HowReapply})
 }
 
 // Rollback takes down a turn that returns to an earlier version.

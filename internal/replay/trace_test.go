@@ -129,7 +129,7 @@ func (f *fleet) step(how string) {
 	f.tick++
 	f.observe()
 	turn := f.turn()
-	decide := f.decider.Rebase
+	decide := f.decider.Reapply
 	if how == replay.HowTick {
 		turn.Windows = f.windows()
 		decide = f.decider.Tick
@@ -137,7 +137,7 @@ func (f *fleet) step(how string) {
 	if f.recorder != nil && how == replay.HowTick {
 		f.recorder.Tick(turn, f.set)
 	} else if f.recorder != nil {
-		f.recorder.Rebase(turn, f.set)
+		f.recorder.Reapply(turn, f.set)
 	}
 	next, err := decide(turn)
 	if f.recorder != nil {
@@ -180,13 +180,13 @@ func (f *fleet) grow(service int, to float64) {
 	s.Localities[1].MaxRate = to
 	next.Revision++
 	f.topology = &next
-	f.step(replay.HowRebase)
+	f.step(replay.HowReapply)
 }
 
 // mark sets the health of an endpoint, as an operator does.
 func (f *fleet) mark(zone int, status isobar.HealthStatus) {
 	f.set = f.set.With(health.Override{Key: health.Key{Service: "service-000", Address: fmt.Sprintf("10.0.%d.0:80", zone)}, Status: status})
-	f.step(replay.HowRebase)
+	f.step(replay.HowReapply)
 }
 
 // recorded is a trace of some ticks with a change of the configuration and of
@@ -217,11 +217,11 @@ func TestReplayFromAnywhere(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		f := newFleet(t, 2)
 		happen := func() {
-			switch rapid.SampledFrom([]string{"tick", "tick", "tick", "rebase", "reload", "mark", "silence"}).Draw(r, "happens") {
+			switch rapid.SampledFrom([]string{"tick", "tick", "tick", "reapply", "reload", "mark", "silence"}).Draw(r, "happens") {
 			case "tick":
 				f.step(replay.HowTick)
-			case "rebase":
-				f.step(replay.HowRebase)
+			case "reapply":
+				f.step(replay.HowReapply)
 			case "reload":
 				f.grow(rapid.IntRange(0, 1).Draw(r, "service"), rapid.Float64Range(500, 2000).Draw(r, "rate"))
 			case "mark":

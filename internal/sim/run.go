@@ -168,10 +168,10 @@ type Recorder interface {
 	// Begin is given the state from which the recording goes on, to be read before
 	// it returns.
 	Begin(from Beginning) error
-	// Tick and Rebase are told of what is to be decided. What they are given may
+	// Tick and Reapply are told of what is to be decided. What they are given may
 	// change when they have returned.
 	Tick(t *plan.Turn, operators health.Table)
-	Rebase(t *plan.Turn, operators health.Table)
+	Reapply(t *plan.Turn, operators health.Table)
 	// Decided is told what was, or why nothing was. Plans don't change.
 	Decided(before, after *plan.Plan, err error)
 	// Flush is called after each decision; the run waits for it, and ends with its
@@ -215,9 +215,9 @@ func (r *recording) tick(s *shard, t *plan.Turn) {
 	}
 }
 
-func (r *recording) rebase(s *shard, t *plan.Turn) {
+func (r *recording) reapply(s *shard, t *plan.Turn) {
 	if r != nil && r.begun {
-		r.to.Rebase(t, s.w.known)
+		r.to.Reapply(t, s.w.known)
 		r.told = true
 	}
 }

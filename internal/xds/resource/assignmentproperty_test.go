@@ -142,7 +142,7 @@ func TestWholeAssignments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWhole(t)
 		for range 6 {
-			w.next(t, rapid.SampledFrom([]assign.Trigger{assign.Tick, assign.Rebase}).Draw(t, "trigger"))
+			w.next(t, rapid.SampledFrom([]assign.Trigger{assign.Tick, assign.Reapply}).Draw(t, "trigger"))
 			s, _ := w.plan.Service("checkout")
 			for i := range s.Result.Sources {
 				r := &s.Result.Sources[i]
@@ -157,7 +157,7 @@ func TestWholeAssignments(t *testing.T) {
 				wantRealised(t, m, s, r)
 			}
 			before := w.plan
-			w.next(t, assign.Rebase) // a reload that changes nothing
+			w.next(t, assign.Reapply) // a reload that changes nothing
 			wantUnchanged(t, before, w.plan)
 			if rapid.Bool().Draw(t, "change") {
 				w.change(t)
