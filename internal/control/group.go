@@ -182,7 +182,7 @@ func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) erro
 	if err != nil {
 		return err
 	}
-	l.recorders.each(Recorder.Stopped) // the reports recorded there do not lead here
+	l.recorders.each(Recorder.Stopped) // their recorded inputs do not lead to this state
 	now := time.Now()
 	decides := &decider{Decider: plan.NewDecider(l.opts.timing().Interval, saved.Demand(), now), recorders: &l.recorders}
 	topology, operators := l.opts.Topology.State()
