@@ -307,7 +307,7 @@ func (s *planAPI) getExplanation(w http.ResponseWriter, r *http.Request) {
 // maxOverridesTold bounds how many overrides an explanation names.
 const maxOverridesTold = 10
 
-// operatorsSay tells which endpoints are what they are because an operator said
+// operatorsSay returns which endpoints are what they are because an operator said
 // so: it can't be seen in the configuration, and survives restarts.
 func operatorsSay(overrides []isobar.HealthOverride) []string {
 	var out []string

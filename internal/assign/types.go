@@ -170,7 +170,7 @@ const (
 	ReasonDamped      ReasonCode = "damped"      // shares oscillated: they move by a fraction of the way only
 	ReasonSuppressed  ReasonCode = "suppressed"  // the change was too small to publish
 	ReasonEntry       ReasonCode = "entry"       // below the entry threshold, left out
-	ReasonFull        ReasonCode = "full"        // enters below the entry threshold: the others have no room
+	ReasonFull        ReasonCode = "full"        // enters below the entry threshold: the others have no headroom
 	ReasonExit        ReasonCode = "exit"        // kept in until 3 ticks below the exit threshold
 	ReasonHold        ReasonCode = "hold"        // weights held, see the text
 	ReasonSlow        ReasonCode = "slow"        // a smaller step than usual, see the text

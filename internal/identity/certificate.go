@@ -65,7 +65,7 @@ type inForce struct {
 	from, until time.Time // of the certificate of the chain that ends first
 }
 
-// timely tells whether the chain is good at a time, as far as that goes.
+// timely reports whether the chain is good at a time, as far as that goes.
 func (f *inForce) timely(now time.Time) error {
 	switch {
 	case now.After(f.until):

@@ -23,7 +23,7 @@ type planCodec struct {
 	marks    Marks
 	inForce  *atomic.Pointer[string] // digest of the configuration that plans are made with
 
-	mu     sync.Mutex // held by whoever encodes or decodes
+	mu     sync.Mutex // held while encoding or decoding
 	sharer plan.Sharer
 	last   *plan.Opened // what was opened last
 	found  *health.SavedMonitor

@@ -132,7 +132,7 @@ func sourceOf(of *Service, r *routes, s *sourceDemand, t *targets, previous *ass
 // have; beyond it, it at most doubles.
 const openFirst = 0.25
 
-// boundShares tells how much a source may get of localities in which requests
+// boundShares returns how much a source may get of localities in which requests
 // fail more than before, or did until a moment ago.
 func boundShares(s *assign.Source, of *Service, sites sites, previous *assign.Result) {
 	if of.Mode() == isobar.ModeObserve || (len(of.Findings.Rising) == 0 && len(of.Findings.Opening) == 0) {

@@ -192,7 +192,7 @@ type Input struct {
 	// Learned is what is known of capacities from reports of utilization, sorted
 	// by service; read only with Load.
 	Learned []LearnedService
-	// Ages tells how old inputs are, sorted by service, then kind: what is not
+	// Ages says how old inputs are, sorted by service, then kind: what is not
 	// listed is fresh, or not there. That of load reports stands in Load. Ages and
 	// Ladder are read only with Load.
 	Ages        []InputAge

@@ -161,7 +161,7 @@ func (p *Plan) Basis(service string) any {
 	return basis{s, p.Topology.Network}
 }
 
-// Moved tells how many requests/s of a service, or of all for an empty name, go
+// Moved returns how many requests/s of a service, or of all for an empty name, go
 // elsewhere than in the plan before.
 func (p *Plan) Moved(before *Plan, service string) float64 {
 	moved := 0.0

@@ -24,8 +24,8 @@ type Saved struct {
 	// LastChange is the version of the last change in the history that leads
 	// up to this plan.
 	LastChange uint64 `json:"last_change,omitempty"`
-	// Boot names the boot of the machine on which it was saved, and Up the time since
-	// then, which goes on whoever sets the clock; "" = not known.
+	// Boot names the boot of the machine on which it was saved, and Up the time since then, which
+	// changes of the clock do not affect; "" = not known.
 	Boot string        `json:"boot,omitempty"`
 	Up   time.Duration `json:"up,omitempty"`
 }

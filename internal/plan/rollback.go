@@ -103,7 +103,7 @@ func sharesDiffer(p, before *Plan, service string) bool {
 	return false
 }
 
-// breachesOf tells which localities of a service, or of all for an empty name, get more
+// breachesOf returns which localities of a service, or of all for an empty name, get more
 // than their ceilings, and more than in the plan before.
 func breachesOf(p, before *Plan, service string) []string {
 	var out []string

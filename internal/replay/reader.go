@@ -53,7 +53,7 @@ func NewReader(r io.Reader, opts ReaderOptions) (*Reader, error) {
 // About tells who wrote the present segment.
 func (r *Reader) About() About { return r.about }
 
-// Offset tells how many bytes were read.
+// Offset returns how many bytes were read.
 func (r *Reader) Offset() int64 { return r.in.offset }
 
 // entry is one record, decoded: *Start, *isobar.Topology, *operators, *observed,

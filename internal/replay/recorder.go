@@ -164,7 +164,7 @@ func (r *Recorder) End(reason string) {
 // Stopped ends it because the loop does.
 func (r *Recorder) Stopped() { r.End(EndStopped) }
 
-// Done tells whether nothing is to be recorded any more.
+// Done reports whether nothing is to be recorded any more.
 func (r *Recorder) Done() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,7 +25,7 @@ const (
 // pageKey is where a page of the history is kept: pages take turns in a ring.
 func pageKey(number uint64) string { return fmt.Sprintf("history-%02d", number%plan.MaxPages) }
 
-// readable tells whether what the loop kept can be read. The loop would tell, too,
+// readable reports whether what the loop kept can be read. The loop would tell, too,
 // but not before clients have come, and it may have saved one part by then when it
 // finds that another is of a newer version. A history that is damaged can be done
 // without, but not one that only a newer version could go on with.

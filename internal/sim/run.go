@@ -168,8 +168,8 @@ type Recorder interface {
 	// Begin is given the state from which the recording goes on, to be read before
 	// it returns.
 	Begin(from Beginning) error
-	// Tick and Reapply are told of what is to be decided. What they are given may
-	// change when they have returned.
+	// Tick and Reapply get the inputs of a decision. The arguments may change when they have
+	// returned.
 	Tick(t *plan.Turn, operators health.Table)
 	Reapply(t *plan.Turn, operators health.Table)
 	// Decided is told what was, or why nothing was. Plans don't change.
