@@ -94,7 +94,7 @@ func (c *Criticality) ClassOf(client string) Class {
 	return class
 }
 
-// Equal tells whether two say the same; nil says nothing.
+// Equal reports whether two say the same; nil says nothing.
 func (c *Criticality) Equal(o *Criticality) bool {
 	if c == o || c == nil || o == nil {
 		return c == o
@@ -108,7 +108,7 @@ type ClassDrops struct {
 	Drops       ClassFractions `json:"drops"` // fractions of requests, by class
 }
 
-// Equal tells whether two say the same.
+// Equal reports whether two say the same.
 func (d *ClassDrops) Equal(o *ClassDrops) bool {
 	if d == o || d == nil || o == nil {
 		return d == o

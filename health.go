@@ -44,7 +44,7 @@ func (h HealthStatus) String() string {
 	return fmt.Sprintf("health(%d)", uint8(h))
 }
 
-// Usable tells whether an endpoint in this state takes new traffic from every
+// Usable reports whether an endpoint in this state takes new traffic from every
 // kind of data plane: gRPC uses only Healthy and Unknown, so degraded
 // endpoints do not count as capacity either.
 func (h HealthStatus) Usable() bool { return h == Unknown || h == Healthy }

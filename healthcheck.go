@@ -68,8 +68,8 @@ const (
 	DefaultCheckerDomains     = 2
 )
 
-// HealthCheck is one way to probe the endpoints of a service. All defaults are
-// filled in by whoever reads configuration.
+// HealthCheck is one way to probe the endpoints of a service. The code that reads configuration
+// fills in all defaults.
 type HealthCheck struct {
 	Protocol CheckProtocol `json:"protocol"`
 	Interval time.Duration `json:"interval"`         // between probes of one checker

@@ -80,7 +80,7 @@ func ParseLocalityGlob(s string) (LocalityGlob, error) {
 	return LocalityGlob{parts: l}, nil
 }
 
-// Matches tells whether a locality fits. A part that is empty fits "*" alone,
+// Matches reports whether a locality fits. A part that is empty fits "*" alone,
 // so only a pattern that begins so matches clients that told no locality.
 func (g LocalityGlob) Matches(l Locality) bool {
 	fit := func(want, is string) bool { return want == "" || matchPart(want, is) }
@@ -131,12 +131,12 @@ type Residency struct {
 	Allow []LocalityGlob `json:"allow"`
 }
 
-// Allows tells whether clients in from may send to a locality.
+// Allows reports whether clients in from may send to a locality.
 func (r *Residency) Allows(from, to Locality) bool {
 	return !r.From.Matches(from) || slices.ContainsFunc(r.Allow, func(g LocalityGlob) bool { return g.Matches(to) })
 }
 
-// Allows tells whether the service's isolation and residency let clients in one
+// Allows reports whether the service's isolation and residency let clients in one
 // locality send to another. Clients that told no locality are in no region that
 // they could leave.
 func (s *Service) Allows(from, to Locality) bool {

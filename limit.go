@@ -74,11 +74,11 @@ func ParseLimitMetric(s string) (string, error) {
 	return s, nil
 }
 
-// Reported tells whether what the limit is about comes from the endpoints, in
+// Reported reports whether what the limit is about comes from the endpoints, in
 // ORCA reports.
 func (l *Limit) Reported() bool { return l.Metric != MetricRate && l.Metric != MetricInFlight }
 
-// Ratio tells whether the limit is about a utilization, of which 1 is all there
+// Ratio reports whether the limit is about a utilization, of which 1 is all there
 // is.
 func (l *Limit) Ratio() bool { return l.Reported() && !strings.HasPrefix(l.Metric, NamedMetrics) }
 

@@ -87,7 +87,7 @@ func (l Locality) String() string {
 	}
 }
 
-// IsZero tells whether no locality was given.
+// IsZero reports whether no locality was given.
 func (l Locality) IsZero() bool { return l == Locality{} }
 
 // ZoneOnly gives the locality without its sub-zone.

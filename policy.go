@@ -57,11 +57,11 @@ func (p Policy) String() string {
 	return fmt.Sprintf("policy(%d)", uint8(p))
 }
 
-// IgnoresLoad tells whether the policy places traffic however full localities
+// IgnoresLoad reports whether the policy places traffic however full localities
 // are, so that ceilings do not bind.
 func (p Policy) IgnoresLoad() bool { return p == PolicyNearest || p == PolicyFixed }
 
-// FailsOver tells whether the failover threshold of a service counts: where
+// FailsOver reports whether the failover threshold of a service counts: where
 // traffic goes to what is nearest or has a weight, whatever is elsewhere.
 // [PolicyLatency] and [PolicySprayToWorld] use what healthy endpoints can do.
 func (p Policy) FailsOver() bool { return p != PolicyLatency && p != PolicySprayToWorld }

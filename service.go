@@ -137,7 +137,7 @@ type Service struct {
 	ClusterSettings                    //nolint:embeddedstructfieldcheck // its fields are the last in JSON
 }
 
-// Prefers tells whether some localities are to be filled before the others.
+// Prefers reports whether some localities are to be filled before the others.
 func (s *Service) Prefers() bool {
 	return slices.ContainsFunc(s.Localities, func(l ServiceLocality) bool { return l.Preferred })
 }
@@ -240,12 +240,12 @@ func sameDetails(e, o *Endpoint) bool {
 	return sameCheck && e.Details.equal(o.Details)
 }
 
-// Equal tells whether clients get the same of both endpoints.
+// Equal reports whether clients get the same of both endpoints.
 func (e *WeightedEndpoint) Equal(o *WeightedEndpoint) bool {
 	return e.Address == o.Address && e.Weight == o.Weight && e.Health == o.Health && sameDetails(e.Config, o.Config)
 }
 
-// Equal tells whether clients get the same of both groups.
+// Equal reports whether clients get the same of both groups.
 func (g *EndpointGroup) Equal(o *EndpointGroup) bool {
 	if g.Locality != o.Locality || g.Metadata != o.Metadata || len(g.Endpoints) != len(o.Endpoints) {
 		return false

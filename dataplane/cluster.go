@@ -75,7 +75,7 @@ func (e *Endpoint) excluded() bool { return e.Excluded || e.Health == isobar.Dra
 // counted reports whether the endpoint is in the denominators.
 func (e *Endpoint) counted() bool { return !e.excluded() && !e.Repeated }
 
-// healthy tells whether the data planes count the endpoint as healthy.
+// healthy reports whether the data planes count the endpoint as healthy.
 func (e *Endpoint) healthy() bool { return e.counted() && e.Health.Usable() }
 
 func (e *Endpoint) degraded() bool { return e.counted() && e.Health == isobar.Degraded }

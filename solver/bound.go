@@ -88,7 +88,7 @@ func (s *Service) cost(source, locality int) float64 {
 	return c
 }
 
-// open tells whether a source may send to a locality.
+// open reports whether a source may send to a locality.
 func (s *Service) open(source, locality int) bool {
 	return s.Localities[locality].Capacity > 0 && (s.Allowed == nil || s.Allowed[source][locality])
 }
@@ -239,9 +239,8 @@ func (p Problem) certifyGroup(g *callGraph, group []int, members []*member, with
 	return best
 }
 
-// prices are a member's own, out of prices that include what follows below, or
-// the slopes of its curves where there is room left. Where nothing can land,
-// they keep everybody out.
+// prices are a member's own, without the prices of the following hops, or the slopes of its
+// curves where there is headroom left. Where nothing can land, they are prohibitive.
 func (m *member) prices(with, below []float64, sol *ServiceSolution, slopes bool) []float64 {
 	own := make([]float64, len(m.of))
 	for l, c := range m.of {

@@ -79,7 +79,7 @@ func (c *curve) value(y float64) float64 {
 	return y*c.service + c.queues*math.Pow(u, c.exponent)/(1-u)
 }
 
-// slope is f'(y): what one more request/s costs everybody, in ms.
+// slope is f'(y): what one more request/s costs all requests together, in ms.
 func (c *curve) slope(y float64) float64 {
 	s, _ := c.slopes(y)
 	return s

@@ -53,9 +53,9 @@ func (t *transport) fill() {
 	}
 }
 
-// starved gives the sources with demand that reach no room at all. It needs no
-// flow to see them: what rounding leaves of the demand of others, which may be
-// more than all of theirs, is not in it.
+// starved gives the sources with demand that reach no headroom at all. It needs no flow to see
+// them: what rounding leaves of the demand of others, which may be more than all of theirs, is
+// not in it.
 func (t *transport) starved() (sources []int) {
 	for s, d := range t.unmet {
 		if d <= 0 {
@@ -101,7 +101,7 @@ func (t *transport) grow() {
 	}
 }
 
-// search levels the nodes that unmet demand reaches; it tells whether room is
+// search levels the nodes that unmet demand reaches; it reports whether room is
 // among them.
 func (t *transport) search() bool {
 	for i := range t.level {

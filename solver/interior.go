@@ -112,7 +112,7 @@ func (in *interior) solve(p *program) *point {
 	return &in.best
 }
 
-// run iterates, so often at most; it tells whether the gap was closed.
+// run iterates, so often at most; it reports whether the gap was closed.
 func (in *interior) run(most int) bool {
 	in.residuals()
 	for in.iterations = 0; in.iterations < most; in.iterations++ {
@@ -146,7 +146,7 @@ func (in *interior) bestDirection(tau float64) float64 {
 	return corrected
 }
 
-// progress measures the gap and tells whether it is closed.
+// progress measures the gap and reports whether it is closed.
 func (in *interior) progress() (tau float64, done bool) {
 	p := in.prog
 	gap, size, miss, bad := 0.0, 0.0, 0.0, 0.0

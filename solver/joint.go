@@ -100,7 +100,7 @@ func (j *joint) bestDirection(tau float64) float64 {
 	return corrected
 }
 
-// progress measures the gap, remembers the best iterate and tells whether the
+// progress measures the gap, remembers the best iterate and reports whether the
 // gap is closed.
 func (j *joint) progress() (tau float64, done bool) {
 	n := j.net

@@ -113,11 +113,11 @@ type ServiceSolution struct {
 	Flows       [][]float64 // [s][l] requests/s
 	Load        []float64   // [l] y_l, requests/s without background
 	Utilization []float64   // [l] (y+b)/K; 0 where K = 0 and nothing lands
-	// Prices are p_l [l], ms: what one more request/s in l costs everybody, also
-	// where nothing flows yet. Where nothing can land (no capacity, or background
-	// fills it), the least price at which no source would want to go there. A
-	// request of any source is placed best where way + p_l is least, with calls
-	// where way + p_l + what the calls cost from l on is.
+	// Prices are p_l [l], ms: what one more request/s in l costs all requests together, also
+	// where nothing flows yet. Where nothing can land (no capacity, or background fills it), the
+	// least price at which no source would want to go there. A request of any source is placed
+	// best where way + p_l is least, with calls where way + p_l + what the calls cost from l on
+	// is.
 	Prices []float64
 	Scale  []float64 // [l] factor by which the ceiling was raised for overflow, >= 1
 	// CeilingScale is the largest of Scale: 1 when everything fits.

@@ -255,7 +255,7 @@ func (n *network) towardsPrevious(members []*member, flow, x []float64, demand f
 }
 
 // previous spreads today's demand, callers first, as the previous answer did. It
-// tells whether there is any.
+// reports whether there is any.
 func (n *network) previous(members []*member, x []float64) (target []float64, past bool) {
 	target = make([]float64, len(x))
 	load := make([]float64, len(n.columns))

@@ -21,7 +21,7 @@ const (
 	MaxServers = 1e9  // most servers of a locality
 )
 
-// Validate tells whether a problem can be solved: every number in its range,
+// Validate reports whether a problem can be solved: every number in its range,
 // all slices of matching lengths, and no calls in a circle. The error wraps
 // ErrInvalid, and ErrCycle if that is why, and names the place.
 func (p Problem) Validate() error {
@@ -189,7 +189,7 @@ const (
 	headroomRounding = 8 * 0x1p-52
 )
 
-// Check tells whether a solution keeps all constraints of its service: flows
+// Check reports whether a solution keeps all constraints of its service: flows
 // are finite, not negative and only where they may be; every source's demand is
 // served, shed or unreachable (less than 1e-9
 // requests/s is no demand); no load is above its (raised) ceiling; shedding
@@ -231,7 +231,7 @@ func Check(s Service, sol ServiceSolution) error {
 	return sol.withinHeadrooms(s, load)
 }
 
-// withinHeadrooms tells whether a load is above its ceiling.
+// withinHeadrooms reports whether a load is above its ceiling.
 func (sol *ServiceSolution) withinHeadrooms(s Service, load []float64) error {
 	rounding := 0.0
 	for l := range load {

@@ -117,8 +117,8 @@ func messageAttacks() []attack {
 			piece := make([]byte, largest)
 			return again(func() error { c.Frame(http2.FrameContinuation, 0, 1, piece); return c.Flush() })
 		}},
-		{name: "pings", what: "pings without end, whose answers nobody reads", deaf: true, do: endless(http2.FramePing, make([]byte, 8))},
-		{name: "settings", what: "settings without end, whose answers nobody reads", deaf: true, do: endless(http2.FrameSettings, nil)},
+		{name: "pings", what: "pings without end, whose answers the client does not read", deaf: true, do: endless(http2.FramePing, make([]byte, 8))},
+		{name: "settings", what: "settings without end, whose answers the client does not read", deaf: true, do: endless(http2.FrameSettings, nil)},
 		{name: "resets", what: "streams that are opened and reset without end", do: func(c *rawclient.Attacker) error {
 			return again(func() error {
 				id := c.Open(adsMethod)
@@ -154,7 +154,7 @@ func messageAttacks() []attack {
 				return c.Data(c.Open(adsMethod), rawclient.Framed(encoded(m), false), largest)
 			})
 		}},
-		{name: "bad-method", what: "1,000 streams of a method that nobody knows, with half a message", do: each("/a/b", nil, half, pastPool)},
+		{name: "bad-method", what: "1,000 streams of an unknown method, with half a message", do: each("/a/b", nil, half, pastPool)},
 		{name: "delta", what: "1,000 delta streams of empty messages, in frames of 5 bytes", do: each(deltaMethod, nil, empty, 5)},
 	}
 }

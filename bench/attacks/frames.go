@@ -76,6 +76,6 @@ func frameAttacks() []attack {
 				return c.Flush()
 			})
 		}},
-		{name: "unknown-frames", what: "frames of a kind that nobody knows, of 16 KB", do: endless(http2.FrameType(0xbe), make([]byte, largest))},
+		{name: "unknown-frames", what: "frames of an unknown kind, of 16 KB", do: endless(http2.FrameType(0xbe), make([]byte, largest))},
 	}
 }

@@ -182,7 +182,7 @@ func putBeneath(bootstrap, balancing string) (string, error) {
 	return strings.Replace(bootstrap, own, "      "+balancing+"\n", 1), nil
 }
 
-// configuration is what Isobar is told of the service.
+// configuration is Isobar's configuration file with the service.
 func (f *fleet) configuration() string {
 	var b strings.Builder
 	b.WriteString("network:\n  latency_ms:\n")

@@ -53,7 +53,7 @@ func (j *outcome) compare(is, best *sim.Result) {
 // missed reports whether the fleet misses an aim.
 func (j *outcome) missed() bool { return j.ratio() > near || j.failed > j.bestFailed+moreFailed }
 
-// writeReason tells how a fleet that misses an aim differs from the clairvoyant's: what
+// writeReason prints how a fleet that misses an aim differs from the clairvoyant's: what
 // plans went by, and the utilization of each locality beside the clairvoyant's.
 func (j *outcome) writeReason(out io.Writer) {
 	var all []string

@@ -49,7 +49,7 @@ func topology() *isobar.Topology {
 type fleet struct {
 	b        *testing.B
 	server   *hds.Server
-	keeper   *health.Keeper
+	monitor  *health.Monitor
 	topology *isobar.Topology
 	streams  []*stream
 	reports  [][2][]byte // of each stream: all well, and 1% down
@@ -60,13 +60,13 @@ func newFleet(b *testing.B) *fleet {
 	b.Helper()
 	f := &fleet{
 		b: b, topology: topology(), server: hds.New(hds.Options{Interval: func() time.Duration { return interval }}),
-		keeper: health.NewKeeper(interval, interval, health.SavedKeeper{}, time.Now()),
+		monitor: health.NewMonitor(interval, interval, health.SavedMonitor{}, time.Now()),
 	}
 	for i := range checkers {
 		f.streams = append(f.streams, enter(b, f.server, fmt.Sprintf("checker-%03d", i), zone(i)))
 	}
 	r := f.observe()
-	f.server.Designate(r.Topology, f.keeper.Placement().Designations)
+	f.server.Designate(r.Topology, f.monitor.Placement().Designations)
 	for _, s := range f.streams {
 		spec := <-s.told
 		well, n := answer(b, spec, func(int) bool { return false })
@@ -88,7 +88,7 @@ func (f *fleet) observe() health.Reaction {
 	for i := range listed {
 		connected[i] = listed[i].Checker
 	}
-	r := f.keeper.Observe(health.Event{Now: now, Topology: f.topology, Reports: f.server.Collect(now), Connected: connected})
+	r := f.monitor.Observe(health.Event{Now: now, Topology: f.topology, Reports: f.server.Collect(now), Connected: connected})
 	if r.Ignored > 0 {
 		f.b.Fatalf("%d reports do not count", r.Ignored)
 	}

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +29,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/testhelp"
@@ -222,5 +226,131 @@ func TestEnvoyBootstrapIsValid(t *testing.T) {
 				waits(t, c.GetEdsClusterConfig().GetEdsConfig())
 			}
 		})
+	}
+}
+
+// TestGRPCFragmentIsReadByGRPC merges the fragment into the bootstrap file of
+// another control plane and gives it to a real client: what is of the authority
+// is asked of the server that the fragment names.
+func TestGRPCFragmentIsReadByGRPC(t *testing.T) {
+	n := &nodes{first: make(chan *corev3.Node, 1)}
+	srv := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(srv, n)
+	var merged map[string]any
+	if err := json.Unmarshal(output(t, "grpc", "--beside", "--server", testhelp.Loopback(t, srv), "--node-id", "web-1", "--locality", "us-east/b"), &merged); err != nil {
+		t.Fatal(err)
+	}
+	merged["xds_servers"] = []any{map[string]any{
+		"server_uri": "127.0.0.1:1", "channel_creds": []any{map[string]any{"type": "insecure"}}, "server_features": []any{"xds_v3"},
+	}}
+	file, err := json.Marshal(merged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	builder, err := xds.NewXDSResolverWithConfigForTesting(file)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, file)
+	}
+	conn, err := grpc.NewClient("xds://isobar/checkout", grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // nothing was sent
+	conn.Connect()
+	select {
+	case got := <-n.first:
+		if got.GetId() != "web-1" || got.GetLocality().GetZone() != "b" {
+			t.Errorf("the client calls itself %v", got)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the client never came")
+	}
+}
+
+// TestEnvoyFragmentIsValid reads the fragment as Envoy does a file.
+func TestEnvoyFragmentIsValid(t *testing.T) {
+	for _, args := range [][]string{{"--checks"}, nil} {
+		file := output(t, append([]string{"envoy", "--beside", "--locality", "us-east/b", "--server", "isobar.example:18000"}, args...)...)
+		asJSON, err := yaml.YAMLToJSON(file)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, file)
+		}
+		var b bootstrapv3.Bootstrap
+		if err := protojson.Unmarshal(asJSON, &b); err != nil {
+			t.Fatalf("%v\n%s", err, file)
+		}
+		if err := b.ValidateAll(); err != nil {
+			t.Errorf("%v\n%s", err, file)
+		}
+		if b.GetDynamicResources() != nil || b.GetClusterManager().GetLoadStatsConfig() == nil || (b.GetHdsConfig() != nil) != (args != nil) {
+			t.Errorf("want load reports, health checks if asked for, and nothing of what the other control plane says:\n%s", file)
+		}
+		if c := b.GetStaticResources().GetClusters(); len(c) != 1 || c[0].GetName() != "isobar" {
+			t.Errorf("clusters %v", c)
+		}
+	}
+}
+
+// TestSidecarExampleIsTheBootstrap: the configuration in the example of an Envoy beside
+// a program is what the command prints, but for the listener.
+func TestSidecarExampleIsTheBootstrap(t *testing.T) {
+	data, err := os.ReadFile("../../examples/kubernetes/envoy-sidecar.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deployment struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					Containers []struct {
+						Name string `yaml:"name"`
+						Env  []struct {
+							Name  string `yaml:"name"`
+							Value string `yaml:"value"`
+						} `yaml:"env"`
+					} `yaml:"containers"`
+				} `yaml:"spec"`
+			} `yaml:"template"`
+		} `yaml:"spec"`
+	}
+	if err := yaml.Unmarshal(data, &deployment); err != nil {
+		t.Fatal(err)
+	}
+	var got, want map[string]any
+	for _, c := range deployment.Spec.Template.Spec.Containers {
+		for _, e := range c.Env {
+			if e.Name == "CONFIGURATION" {
+				if err := yaml.Unmarshal([]byte(e.Value), &got); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	printed := output(t, "envoy", "--server", "isobar.isobar.svc:18000", "--cluster", "web", "--node-id", "$(POD)", "--locality", "$(REGION)/$(ZONE)",
+		"--ca", "/etc/isobar-client/ca.crt", "--cert", "/etc/isobar-client/tls.crt", "--key", "/etc/isobar-client/tls.key")
+	if err := yaml.Unmarshal(printed, &want); err != nil {
+		t.Fatal(err)
+	}
+	static, _ := got["static_resources"].(map[string]any)
+	delete(static, "listeners")
+	if static, ok := want["static_resources"].(map[string]any); ok {
+		delete(static, "listeners")
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got\n%v\nwant\n%v", got, want)
+	}
+}
+
+// TestExamplesHaveNoFindings: isobar kubernetes analyze finds nothing in the examples.
+func TestExamplesHaveNoFindings(t *testing.T) {
+	a, err := kubernetes.NewAnalysis(&kubernetes.Config{Cluster: kubernetes.Cluster{Policies: true}}, "isobar/isobar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := addFile(a, "../../examples/kubernetes", nil); err != nil {
+		t.Fatal(err)
+	}
+	if found := a.Findings(); len(found) > 0 {
+		t.Errorf("found %v", found)
 	}
 }

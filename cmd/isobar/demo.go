@@ -212,7 +212,7 @@ func playPlain(ctx context.Context, w io.Writer, play func(context.Context, func
 	})
 }
 
-// isTerminal tells whether a live view can be shown on w and get its keys:
+// isTerminal reports whether a live view can be shown on w and get its keys:
 // both ends are terminals, and this one says how wide it is and can move its
 // cursor.
 func isTerminal(w io.Writer) bool {

@@ -204,7 +204,7 @@ func hangText(w *tabwriter.Writer, v *fleet.Verdict) {
 	}
 }
 
-// hangFound tells how soon checkers found the hang, and how soon after its end
+// hangFound returns how soon checkers found the hang, and how soon after its end
 // the backend was used again.
 func hangFound(h *fleet.HangOutcome) string {
 	switch {

@@ -141,8 +141,8 @@ const (
 	chartRows             = 32 // at most
 )
 
-// chart draws the latencies of each mode in rows of the terminal's width, one
-// mode beneath the other; nothing where there is no room.
+// chart draws the latencies of each mode in rows of the terminal's width, one mode beneath the
+// other; nothing if the rows do not fit.
 func (h *demoHistory) chart(width, height int) string {
 	rows := 0
 	if len(h.modes) > 0 {

@@ -73,7 +73,7 @@ func writeExplanation(w io.Writer, e *plan.Explanation, width int) error {
 	return err
 }
 
-// writeInputs tells which inputs are missing, and what follows from it.
+// writeInputs prints which inputs are missing, and what follows from it.
 func writeInputs(line func(name, format string, args ...any), e *plan.Explanation) {
 	for _, x := range e.Inputs {
 		switch {
@@ -137,7 +137,7 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	line("gap", "%.2f%% from the optimum at most, %.2f%% as served", 100*e.Gap, 100*e.PlanGap)
 }
 
-// worse tells how a cost compares with another. What is held or bounded may
+// worse returns how a cost compares with another. What is held or bounded may
 // leave a better one unused.
 func worse(ms float64) string {
 	switch {

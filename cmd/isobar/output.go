@@ -49,8 +49,8 @@ func (f *outputFormat) register(cmd *cobra.Command) {
 type column struct {
 	head  string
 	cells []string
-	// spare says how easily it is missed: those with the highest number go
-	// first when there is no room, those with 0 never.
+	// spare says how easily it is missed: those with the highest number are left out first when
+	// rows do not fit, those with 0 never.
 	spare int
 }
 

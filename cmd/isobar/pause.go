@@ -109,7 +109,7 @@ func (f *orderFlags) send(cmd *cobra.Command, o admin.Order, send sender, write 
 	return write(cmd.OutOrStdout(), &o, &out)
 }
 
-// writeResumed tells which pauses a resume took back.
+// writeResumed prints which pauses a resume took back.
 func writeResumed(w io.Writer, o *admin.Order, out *admin.Operated) error {
 	if len(out.Resumed) == 0 {
 		_, err := fmt.Fprintf(w, "no service was paused; plan %s is unchanged\n", printable(out.Version))

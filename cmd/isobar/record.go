@@ -91,7 +91,7 @@ func record(ctx context.Context, remote *admin.Remote, file string, length time.
 	return r.tell()
 }
 
-// openTrace opens a file for a trace, and tells whether it made it. What is in it
+// openTrace opens a file for a trace, and reports whether it made it. What is in it
 // stays: whether there will be another trace in its place, only the server knows.
 func openTrace(file string) (out *os.File, made bool, err error) {
 	out, err = os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the user names it
@@ -126,7 +126,7 @@ func (r *recordingRun) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil: // the user has enough
 		case first && r.written == 0, errors.Is(err, errFile), errors.Is(err, replay.ErrFormat):
-			return err // another address, no token, or no room: it would not go away
+			return err // another address, no token, or a full server: it would not go away
 		case !away:
 			_, _ = fmt.Fprintln(r.stderr, "isobar: the server is away; the recording goes on when it is back") // nobody to tell
 		}
@@ -139,7 +139,7 @@ func (r *recordingRun) run(ctx context.Context) error {
 	return nil
 }
 
-// once records for as long as the server is there, and tells whether there may
+// once records for as long as the server is there, and reports whether there may
 // be more to record after that.
 func (r *recordingRun) once(ctx context.Context, left time.Duration) (more bool, err error) {
 	stream, err := r.remote.Record(ctx, left)
@@ -184,7 +184,7 @@ func (r *recordingRun) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// empty makes room in a file; a pipe has nothing to make room in.
+// empty truncates a file; a pipe has nothing to truncate.
 func empty(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {

@@ -190,7 +190,7 @@ func (l *memoryLimit) least() int64 {
 	return max(0, other) + free/2 + spareMemory + live/leastGarbage*(leastGarbage+1)/heapParts*ofHeapParts
 }
 
-// liveHeap tells how much of the heap is in use from what the last collections found. One
+// liveHeap shows how much of the heap is in use from what the last collections found. One
 // alone finds too much: what comes while it runs counts as in use, and on a busy machine
 // that is a quarter of the heap. The smaller of two is right, or one collection late.
 type liveHeap struct{ cycle, last, before int64 }

@@ -321,7 +321,7 @@ const (
 	clearTheLine  = "\r\x1b[K"
 )
 
-// show tells how much of a part is done, 0 to 1.
+// show shows how much of a part is done, 0 to 1.
 func (p *progressBar) show(part int, name string, done float64) {
 	p.line(fmt.Sprintf("%d/%d %s", part+1, p.all, name), done)
 }

@@ -158,7 +158,7 @@ func writeUnknown(line func(name, format string, args ...any), clusters []string
 	line("unknown", "clients report load on clusters that are no services: %s%s", strings.Join(names, ", "), more)
 }
 
-// writeReserves tells which services would not stand the loss of a zone.
+// writeReserves prints which services would not stand the loss of a zone.
 func writeReserves(line func(name, format string, args ...any), r *admin.ReserveSummary) {
 	switch {
 	case r == nil, r.Services == 0: // nothing was played: there is no traffic, or no declared capacity

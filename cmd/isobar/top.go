@@ -87,7 +87,7 @@ func runTop(ctx context.Context, flags *topFlags, remote *admin.Remote, w io.Wri
 	return watchPlain(ctx, flags, remote.Overview, w)
 }
 
-// live tells whether the view stays in place. The live view leaves nothing
+// live reports whether the view stays in place. The live view leaves nothing
 // behind when it ends, so answers that are counted are printed: who asks for one
 // wants to read it.
 func (f *topFlags) live(terminal bool) bool {

@@ -164,7 +164,7 @@ func (b *statusBuilder) degraded(svc *plan.Service) {
 	}
 }
 
-// ReserveSummary tells which services would not stand the loss of a zone.
+// ReserveSummary shows which services would not stand the loss of a zone.
 type ReserveSummary struct {
 	AgeSeconds float64        `json:"age_seconds"` // of the plan that was looked at
 	Services   int            `json:"services"`    // of which it is known
@@ -189,7 +189,7 @@ func (b *statusBuilder) reserves(at time.Time, services []plan.Reserve) {
 	b.N1 = out
 }
 
-// ScoreSummary tells how well what was predicted of the services agrees with
+// ScoreSummary shows how well what was predicted of the services agrees with
 // what was then seen.
 type ScoreSummary struct {
 	Services int     `json:"services"` // that are scored
@@ -197,7 +197,7 @@ type ScoreSummary struct {
 	Service  string  `json:"service"`  // with the lowest
 }
 
-// AutoSummary tells how far the services in mode auto have come.
+// AutoSummary shows how far the services in mode auto have come.
 type AutoSummary struct {
 	Observe int `json:"observe"`
 	Bounded int `json:"bounded"`

@@ -103,7 +103,7 @@ func (s *core) large(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// inTurn runs f when there is room for its token; false where it did not.
+// inTurn runs f when the budget permits its token; false if it did not.
 func inTurn(ctx context.Context, tokens chan struct{}, f func()) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()

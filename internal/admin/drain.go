@@ -64,10 +64,10 @@ func (s *objectAPI) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain)
 	return nil, false
 }
 
-// beginDrain returns s.drains to who drains an endpoint, to be given back by unlock,
-// once or more often. Rollouts drain many at once, and each may wait long: only so
-// many may that other writes, such as that an endpoint is unhealthy, find room
-// beside them. Without ok the request is answered.
+// beginDrain locks s.drains for a request that drains an endpoint; unlock releases it
+// and may be called more than once. Rollouts drain many endpoints at once, and each
+// may wait long: the limit leaves places for other writes, such as that an endpoint is
+// unhealthy. Without ok the request is answered.
 func (s *objectAPI) beginDrain(w http.ResponseWriter) (unlock func(), ok bool) {
 	select {
 	case s.draining <- struct{}{}:

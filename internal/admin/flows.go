@@ -109,7 +109,7 @@ func flowsBetween(p *plan.Plan) *zoneFlows {
 	return f
 }
 
-// grow makes room for zones that are new.
+// grow extends the matrix for zones that are new.
 func (f *zoneFlows) grow() {
 	n := len(f.zones)
 	f.hosts = append(f.hosts, make([]bool, n-len(f.hosts))...)

@@ -125,7 +125,7 @@ func (l *live) look(ctx context.Context, s *statusAPI, old *liveSet, p *plan.Pla
 		next.version = p.VersionString()
 	}
 	if old.status == nil || at.Sub(old.made) >= statusEvery {
-		// For all readers: whoever asked first may be gone before the answer.
+		// For all readers: the one that asked first may be gone before the answer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusEvery)
 		next.takeStatus(s.status(ctx, p), at)
 		cancel()

@@ -76,10 +76,10 @@ type Planner interface {
 	// Ticks counts the decisions since the start of the process, and tells how
 	// long the last one took.
 	Ticks() (count uint64, took time.Duration)
-	// Reserves tells how services stand the loss of their worst zone, and when
+	// Reserves returns how services stand the loss of their worst zone, and when
 	// that was so; zero = it is not known.
 	Reserves() (at time.Time, services []plan.Reserve)
-	// Losses tells how services stand the loss of each zone, and when that was so;
+	// Losses returns how services stand the loss of each zone, and when that was so;
 	// zero = it is not known.
 	Losses() (at time.Time, zones []plan.ZoneLoss)
 }
@@ -200,11 +200,11 @@ type Identities interface {
 	IsOperator(r *http.Request) bool
 }
 
-// anybody is an interface without certificates.
-type anybody struct{}
+// noIdentities is an interface without certificates.
+type noIdentities struct{}
 
-func (anybody) MayWrite(*http.Request) error  { return nil }
-func (anybody) IsOperator(*http.Request) bool { return false }
+func (noIdentities) MayWrite(*http.Request) error  { return nil }
+func (noIdentities) IsOperator(*http.Request) bool { return false }
 
 // running is a process of which nothing is known.
 type running struct{}
@@ -264,7 +264,7 @@ type Rules struct {
 	// addressed, beside IP addresses and localhost. It keeps a web page from
 	// reading and writing through a name that it controls.
 	Hosts []string
-	// Token tells whether a bearer token is the right one; nil = none is asked
+	// Token reports whether a bearer token is the right one; nil = none is asked
 	// for. Requests other than GET and HEAD need it; with TokenForAll all do but
 	// the probes.
 	Token       func(presented string) bool
@@ -321,7 +321,7 @@ func (o *Options) complete() error {
 		o.Process = running{}
 	}
 	if o.Identities == nil {
-		o.Identities = anybody{}
+		o.Identities = noIdentities{}
 	}
 	if o.Gatherer == nil {
 		o.Gatherer = prometheus.DefaultGatherer

@@ -193,7 +193,7 @@ type flow struct {
 	network float64 // ms
 }
 
-// queue tells how requests wait in a locality.
+// queue shows how requests wait in a locality.
 type queue struct {
 	known bool
 	waits float64 // part of the requests that wait
@@ -239,7 +239,7 @@ func (m *overviews) served(o *ServiceOverview, svc *plan.Service) {
 // tangent; a locality has no steady state near 1.
 const maxQueued = 0.98
 
-// queueOf tells how requests wait in a locality: not at all where no queue is known.
+// queueOf returns how requests wait in a locality: not at all where no queue is known.
 func queueOf(svc *plan.Service, locality int) queue {
 	none := queue{known: true}
 	if svc.Problem == nil || len(svc.Problem.Localities) != len(svc.Result.Sites) {

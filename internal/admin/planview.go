@@ -18,7 +18,7 @@ import (
 type PlanView struct {
 	Version          string                `json:"version"`
 	Made             time.Time             `json:"made"`
-	Trigger          string                `json:"trigger"` // "tick" or "rebase"
+	Trigger          string                `json:"trigger"` // "tick" or "reapply"
 	TopologyRevision uint64                `json:"topology_revision"`
 	Objective        float64               `json:"objective"` // of all solved services: requests/s x ms
 	LowerBound       float64               `json:"lower_bound"`
@@ -124,8 +124,8 @@ func viewPlan(p *plan.Plan) PlanView {
 		Violations: append([]invariant.Violation{}, p.Violations...),
 		Services:   []ServiceView{},
 	}
-	if p.Trigger == assign.Rebase {
-		v.Trigger = "rebase"
+	if p.Trigger == assign.Reapply {
+		v.Trigger = "reapply"
 	}
 	if p.Topology != nil {
 		v.TopologyRevision = p.Topology.Revision
@@ -306,7 +306,7 @@ func (s *planAPI) getExplanation(w http.ResponseWriter, r *http.Request) {
 // maxOverridesTold bounds how many overrides an explanation names.
 const maxOverridesTold = 10
 
-// operatorsSay tells which endpoints are what they are because an operator said
+// operatorsSay returns which endpoints are what they are because an operator said
 // so: it can't be seen in the configuration, and survives restarts.
 func operatorsSay(overrides []isobar.HealthOverride) []string {
 	var out []string

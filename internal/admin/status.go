@@ -92,7 +92,7 @@ func (s *statusAPI) getStatus(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, s.statusOf(r.Context(), s.opts.Planner.Current(), service))
 }
 
-// status tells how things stand with a plan, which is nil before the first.
+// status returns how things stand with a plan, which is nil before the first.
 func (s *statusAPI) status(ctx context.Context, p *plan.Plan) Status { return s.statusOf(ctx, p, "") }
 
 // statusOf is status with what needs attention of one service only, unless it is empty.

@@ -18,7 +18,7 @@ const (
 	streamBuffer   = 16 << 10         // of each reader
 )
 
-// statusAPI tells how things stand: at once, by service, between localities, and as they
+// statusAPI shows how things stand: at once, by service, between localities, and as they
 // change.
 type statusAPI struct {
 	*core

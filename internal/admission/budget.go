@@ -8,7 +8,7 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Kind is what a stream is for. Each kind has room of its own.
+// Kind is the purpose of a stream. Each kind has a quota of its own.
 type Kind uint8
 
 // The kinds.
@@ -16,12 +16,12 @@ const (
 	Discovery Kind = iota
 	LoadReports
 	HealthChecks // done by checkers
-	Operation    // what operators ask for
+	Operation    // requests of operators
 	kinds
 )
 
-// Budgets bound what one peer may hold open at once. What is remembered of a
-// peer ends with its last stream. They are safe for concurrent use.
+// Budgets bound how many streams one peer may hold open at once. The state of a peer ends with
+// its last stream. They are safe for concurrent use.
 type Budgets struct {
 	streams    int // of each kind
 	localities int
@@ -30,7 +30,7 @@ type Budgets struct {
 	peers map[string]*account
 }
 
-// account is what one peer has open.
+// account counts the open streams of one peer.
 type account struct {
 	streams    [kinds]int
 	localities map[isobar.Locality]int // streams in each
@@ -117,8 +117,8 @@ type Use struct {
 	Used, Most int
 }
 
-// Fullest returns who has most streams of one kind open, and who speaks for most
-// localities; zero where nobody does.
+// Fullest returns the peer with most streams of one kind, and the peer with most localities; zero
+// without streams.
 func (b *Budgets) Fullest() (streams, localities Use) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 // deferSeconds is how long the system keeps connections on which nothing has arrived.
 const deferSeconds = 10
 
-// deferAccept has the system keep a new connection of a listener until its client has
-// sent something: connections on which nothing comes then take no files, and what a
-// request is about can be seen as soon as it is accepted. For listeners of protocols in
-// which the client speaks first.
+// deferAccept has the system keep a new connection of a listener until its client has sent
+// something. Connections without data then take no files, and the server can read the request as
+// soon as it accepts the connection. It is for listeners of protocols in which the client sends
+// first.
 func deferAccept(l net.Listener) {
 	tcp, ok := l.(*net.TCPListener)
 	if !ok {

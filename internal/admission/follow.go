@@ -17,7 +17,7 @@ type messageConn struct {
 	all               *Messages
 	address           string
 	visitIn, visitOut func(f *frames, data []byte, end bool)
-	held              atomic.Int64 // what gRPC holds of its messages, bytes
+	held              atomic.Int64 // memory of gRPC for its messages, bytes
 	// kept was read from the connection beneath, and gRPC has not been given it
 	// yet. Only the goroutine that reads uses it.
 	kept []byte
@@ -25,8 +25,8 @@ type messageConn struct {
 	mu      sync.Mutex // reading, writing, taking and closing are done by different goroutines
 	in, out frames
 	streams map[uint32]*Unread // that are open
-	newest  *Unread            // of the stream that what was read last opens
-	opened  int                // streams, by what was read last
+	newest  *Unread            // of the stream that the last read bytes open
+	opened  int                // streams, by the last read bytes
 	left    chan struct{}      // closed when it is gone
 	gone    bool
 }
@@ -45,8 +45,8 @@ func (c *messageConn) Read(b []byte) (int, error) {
 	return c.keep(b[:n], err)
 }
 
-// keep follows what was read, and keeps what comes after a stream has been opened.
-// The connection beneath fails again if it has failed.
+// keep follows the read bytes, and keeps those after a stream has been opened. The connection
+// beneath fails again if it has failed.
 func (c *messageConn) keep(b []byte, err error) (int, error) {
 	n := c.follow(b)
 	if n == len(b) {
@@ -56,7 +56,7 @@ func (c *messageConn) keep(b []byte, err error) (int, error) {
 	return n, nil
 }
 
-// readKept reads what was kept.
+// readKept reads the kept bytes.
 func (c *messageConn) readKept(b []byte) int {
 	n := c.follow(c.kept[:min(len(b), len(c.kept))])
 	copy(b, c.kept[:n])
@@ -66,8 +66,7 @@ func (c *messageConn) readKept(b []byte) int {
 	return n
 }
 
-// follow counts what was read, up to where a stream has been opened, and returns
-// how much that is.
+// follow counts the read bytes, up to where a stream has been opened, and returns their number.
 func (c *messageConn) follow(b []byte) int {
 	c.mu.Lock()
 	c.opened = 0
@@ -134,7 +133,7 @@ func (c *messageConn) received(f *frames, data []byte, end bool) {
 		u = &Unread{conn: c}
 		c.streams[f.stream], c.newest = u, u
 		c.opened++
-	case f.kind == frameData && u != nil && !u.finished && len(data) > 0: // gRPC does not keep what comes after the end
+	case f.kind == frameData && u != nil && !u.finished && len(data) > 0: // gRPC does not keep bytes after the end
 		before := u.held()
 		u.take(data, f)
 		c.hold(u.held() - before)
@@ -147,7 +146,7 @@ func (c *messageConn) received(f *frames, data []byte, end bool) {
 		case f.kind == frameReset:
 			c.endStream(f.stream, u)
 		case f.endsStream():
-			u.finished = true // gRPC keeps what came before, until the handler has read or left it
+			u.finished = true // gRPC keeps earlier bytes, until the handler has read or left them
 		}
 	}
 }
@@ -166,13 +165,13 @@ func (c *messageConn) endStream(stream uint32, u *Unread) {
 	delete(c.streams, stream)
 }
 
-// Around is a connection that reads and writes what the one beneath it does.
+// Around is a connection that passes on the bytes of the one beneath it unchanged.
 type Around interface {
 	Beneath() net.Conn
 }
 
-// tcpOf is the socket that a connection reads from, nil if what it reads is not
-// what the socket has, as with TLS.
+// tcpOf is the socket that a connection reads from, nil if it reads other bytes than the socket
+// has, as with TLS.
 func tcpOf(c net.Conn) *net.TCPConn {
 	for {
 		around, ok := c.(Around)
@@ -184,16 +183,16 @@ func tcpOf(c net.Conn) *net.TCPConn {
 	}
 }
 
-// readyConn is a connection that gRPC need not give a buffer of 32 KB for as long as
-// it has nothing to say: gRPC knows plain sockets, but not what is around them.
+// readyConn is a connection to which gRPC need not give a buffer of 32 KB while no bytes arrive:
+// gRPC does this for plain sockets, but not for connections around them.
 type readyConn struct {
 	*messageConn
 
 	ready *readyReader
 }
 
-// ReadOnReady is what gRPC looks for: it takes the buffer from the pool when there
-// is something to read.
+// ReadOnReady is the method that gRPC looks for: it takes the buffer from the pool when there is
+// something to read.
 func (c *readyConn) ReadOnReady(size int, pool mem.BufferPool) (buffer *[]byte, n int, err error) {
 	if len(c.kept) > 0 {
 		buffer = pool.Get(size)

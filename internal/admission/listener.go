@@ -17,13 +17,13 @@ type Limits struct {
 	Metrics *Metrics
 	What    string // the connections are in the metrics; "" = those of clients
 
-	// Yield has a connection that comes above the limits take the place of one that has
-	// sent no whole request, or whose client does not read: the oldest of the address
-	// with most connections. The server has to tell which these are, by [TrackRequests].
+	// Yield lets a connection above the limits replace one that has sent no whole request, or
+	// whose client does not read: the oldest of the address with most connections. The server has
+	// to name these, by [TrackRequests].
 	Yield bool
-	// Urgent tells by what a client sends first that its request can't wait, such as a
-	// probe. Its connection makes no room for others for a second, and there is always
-	// room for a few. It is asked only with Yield; nil = no request is urgent.
+	// Urgent reports by a client's first bytes whether its request can't wait, such as a probe.
+	// Its connection is not replaced for a second, and a few of them may exceed the limits. It is
+	// called only with Yield; nil = no request is urgent.
 	Urgent func(head []byte) bool
 }
 
@@ -33,7 +33,7 @@ const (
 	urgentFor   = time.Second // since it was accepted, until its request is answered
 	urgentBytes = 1 << 10     // that are looked at
 
-	urgentWait = 20 * time.Millisecond // for a connection to make room for an urgent one
+	urgentWait = 20 * time.Millisecond // for a connection to be closed for an urgent one
 )
 
 func (l *Limits) what() string {
@@ -62,7 +62,7 @@ type listener struct {
 	net.Listener
 
 	limits   Limits
-	yielding *yielding // nil = no connection makes room; its fields are guarded by mu
+	yielding *yielding // nil = no connection is replaced; its fields are guarded by mu
 
 	mu    sync.Mutex
 	total int
@@ -99,8 +99,8 @@ func (l *listener) urgentUntil(c net.Conn) int64 {
 	return time.Now().Add(urgentFor).UnixNano()
 }
 
-// admit lets a connection in if there is room, or if another one makes room. For an
-// urgent one it waits a moment.
+// admit lets a connection in below the limits, or if it can replace another one. For an urgent
+// one it waits a moment.
 func (l *listener) admit(c *conn) Reason {
 	refused := l.enterInPlace(c, 0)
 	if refused == "" || c.urgentUntil == 0 {
@@ -112,7 +112,7 @@ func (l *listener) admit(c *conn) Reason {
 	return l.enterInPlace(c, mostUrgent)
 }
 
-// enterInPlace is enter, in place of another connection if there is no room.
+// enterInPlace is enter, in place of another connection at the limit.
 func (l *listener) enterInPlace(c *conn, more int) Reason {
 	refused := l.enter(c, more)
 	if refused != "" && l.evict(c.address, refused) {
@@ -177,10 +177,10 @@ type conn struct {
 	address  string
 	closing  sync.Once
 
-	urgentUntil int64 // it makes no room for others, Unix ns; guarded by the listener's lock once it has entered
+	urgentUntil int64 // it is not replaced before, Unix ns; guarded by the listener's lock once it has entered
 
 	waits   *list.Element // of yielding.waiting, guarded by the listener's lock; nil = it is being served
-	writing atomic.Int64  // since when a write is under way, Unix ns; 0 = none is
+	writing atomic.Int64  // start of the present write, Unix ns; 0 = none
 }
 
 // Close implements net.Conn.
@@ -212,8 +212,8 @@ type Files struct {
 }
 
 const (
-	// leastReserve files are kept for state, configuration, certificates,
-	// recordings, connections to others and what the runtime needs.
+	// leastReserve files are kept for state, configuration, certificates, recordings, connections
+	// to others and the runtime.
 	leastReserve, mostReserve = 64, 1_024
 	leastAdmin                = 16
 )
@@ -238,7 +238,8 @@ func NewPool(most int) *Pool { return &Pool{most: int64(most)} }
 // Open returns how many of the connections are open, and how many may be.
 func (p *Pool) Open() (open, most int) { return int(p.open.Load()), int(p.most) }
 
-// take reports whether there was room for one more connection. A nil pool has no bound.
+// take reports whether one more connection was below the limit, and counts it. A nil pool has no
+// limit.
 func (p *Pool) take() bool {
 	if p == nil {
 		return true

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Messages bounds the memory of messages that gRPC holds: messages that are not
-// whole yet, up to the largest size that it accepts on each stream, and whole
-// messages that no handler has taken; and of what handlers keep of messages, and of the
-// bodies of requests over HTTP ([Body]). It may be used by several goroutines.
+// Messages bounds the memory of messages that gRPC holds: incomplete messages, up to the largest
+// size that it accepts on each stream, and whole messages that no handler has taken. It also
+// bounds the memory that handlers keep of messages, and the bodies of requests over HTTP
+// ([Body]). It may be used by several goroutines.
 type Messages struct {
 	most    int64
 	closed  func(peer net.Addr, bytes int64)
@@ -26,24 +26,23 @@ type Messages struct {
 
 // holder is one that holds messages: a connection, or a request over HTTP.
 type holder interface {
-	// of returns the address that it counts under, and what it holds, in bytes.
+	// of returns the address under which it counts, and its memory, in bytes.
 	of() (address string, bytes int64)
-	// end ends it, and returns where it comes from and what it held.
+	// end ends it, and returns its address and its memory.
 	end() (from net.Addr, bytes int64)
 }
 
-// Of the memory that they may take, the part that they may use: the heap grows to
-// twice what is in use before Go's collector runs, and pools keep for a while what
-// was given back.
+// The usable part of the limit: the heap grows to twice the memory in use before Go's collector
+// runs, and pools keep returned buffers for a while.
 const (
 	usedParts = 2
 	ofParts   = 5
 )
 
-// NewMessages bounds them so that they make the process no larger than memory
-// bytes, over all connections: the heap grows to a multiple of what is in use.
-// Where they take more, the largest connection of the address that holds most is
-// closed, and closed is called with its address and what it held.
+// NewMessages limits them so that they make the process no larger than memory bytes, over all
+// connections: the heap grows to a multiple of the memory in use. Above the limit, the largest
+// connection of the address that holds most is closed, and closed is called with its address and
+// the memory that it held.
 func NewMessages(memory int64, m *Metrics, closed func(peer net.Addr, bytes int64)) *Messages {
 	return &Messages{most: memory / ofParts * usedParts, metrics: m, closed: closed, open: map[holder]struct{}{}}
 }
@@ -60,14 +59,14 @@ func (m *Messages) Used() int64 { return m.used.Load() }
 // Most is how many bytes they may take.
 func (m *Messages) Most() int64 { return m.most }
 
-// Follow counts the messages that a client of gRPC sends over a connection, which
-// has to be used through what it gives, from its first byte on. See [Messages.Over].
+// Follow counts the messages that a client of gRPC sends over a connection. The server has to use
+// the returned connection, from its first byte on. See [Messages.Over].
 func (m *Messages) Follow(c net.Conn) net.Conn {
 	followed, _ := m.followed(c)
 	return followed
 }
 
-// followed returns the connection as gRPC is to use it, and what follows it.
+// followed returns the connection for gRPC, and its follower.
 func (m *Messages) followed(c net.Conn) (net.Conn, *messageConn) {
 	f := m.follow(c)
 	if tcp := tcpOf(c); tcp != nil {
@@ -86,7 +85,7 @@ func (m *Messages) follow(c net.Conn) *messageConn {
 	return f
 }
 
-// relieve closes connections until there is room.
+// relieve closes connections until the memory is below the limit.
 func (m *Messages) relieve() {
 	for m.used.Load() > m.most {
 		h := m.heaviest()
@@ -141,8 +140,8 @@ func (c *messageConn) end() (from net.Addr, bytes int64) {
 	return c.RemoteAddr(), bytes
 }
 
-// Body is what is kept of a request over HTTP: its body as far as it was read, and what
-// its handler keeps of that while it waits.
+// Body is the memory of a request over HTTP: the part of its body that was read, and the part
+// that its handler keeps while it waits.
 type Body struct {
 	all    *Messages
 	from   net.Addr
@@ -153,9 +152,8 @@ type Body struct {
 	gone bool
 }
 
-// Body counts what is kept of a request over HTTP of a client. It is to be closed with
-// the request. Where messages take too much, cancel may be called, which has to end the
-// request.
+// Body counts the memory of a client's request over HTTP. Close it with the request. If messages
+// take too much, cancel may be called, which has to end the request.
 func (m *Messages) Body(from net.Addr, cancel func()) *Body {
 	b := &Body{all: m, from: from, cancel: cancel}
 	m.enter(b)

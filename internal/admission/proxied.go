@@ -16,7 +16,7 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// Bounds of what a balancer sends before a connection counts.
+// Bounds of the bytes that a balancer sends before a connection counts.
 const (
 	proxyPatience = 5 * time.Second // for the whole header
 	proxyWaiting  = 4096            // connections whose header is not whole, at once
@@ -28,8 +28,8 @@ const (
 type Proxied struct {
 	From    []netip.Prefix // addresses of the balancers
 	Metrics *Metrics
-	// Refused hears of a connection of a balancer whose header is missing or damaged. It
-	// may be called at once by several goroutines; nil = nobody hears.
+	// Refused is called for a connection of a balancer whose header is missing or damaged. It may
+	// be called at once by several goroutines; nil = it is not called.
 	Refused func(balancer net.Addr, err error)
 }
 
@@ -162,8 +162,8 @@ func (l *proxiedListener) read(c net.Conn) {
 	}
 }
 
-// readProxyHeader reads a header and nothing after it: what follows is read from the
-// socket. It returns the address of the client, nil where the balancer tells none.
+// readProxyHeader reads a header and nothing after it: later bytes are read from the socket. It
+// returns the address of the client, nil if the balancer does not send one.
 func readProxyHeader(c net.Conn) (net.Addr, error) {
 	if err := c.SetReadDeadline(time.Now().Add(proxyPatience)); err != nil {
 		return nil, err

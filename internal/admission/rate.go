@@ -9,11 +9,10 @@ import (
 type bucket struct {
 	tokens float64
 	last   time.Time
-	due    time.Time // of Pace: when what came above the rate is dealt with
+	due    time.Time // of Pace: when the excess above the rate is worked off
 }
 
-// fill adds what has come in since the last call. A clock that goes back adds
-// nothing.
+// fill adds the tokens since the last call. A clock that goes back adds nothing.
 func (b *bucket) fill(now time.Time, rate, burst float64) {
 	if d := now.Sub(b.last); d > 0 {
 		b.tokens = min(burst, b.tokens+rate*d.Seconds())
@@ -21,7 +20,7 @@ func (b *bucket) fill(now time.Time, rate, burst float64) {
 	}
 }
 
-// Bounds on what is remembered of addresses.
+// Bounds on the remembered addresses.
 const (
 	maxAddresses = 16_384
 	sweepEvery   = time.Second
@@ -36,7 +35,7 @@ type Rate struct {
 	mu        sync.Mutex
 	all       bucket
 	addresses map[string]*bucket // those whose bucket is not full
-	others    bucket             // shared by the addresses that there was no room for
+	others    bucket             // shared by the addresses beyond the bound
 	swept     time.Time
 }
 
@@ -75,7 +74,7 @@ func (r *Rate) bucketOf(address string, now time.Time) *bucket {
 	}
 	if len(r.addresses) >= maxAddresses && now.Sub(r.swept) >= sweepEvery {
 		r.swept = now
-		for a, b := range r.addresses { // who is full again need not be remembered
+		for a, b := range r.addresses { // a full bucket need not be remembered
 			if b.fill(now, r.rate/2, r.half()); b.tokens >= r.half() {
 				delete(r.addresses, a)
 			}
@@ -89,17 +88,16 @@ func (r *Rate) bucketOf(address string, now time.Time) *bucket {
 	return b
 }
 
-// Bounds of what streams above the rate of their address cost. To refuse one takes
-// microseconds, so that who opens them without end would take a core from all others.
+// Bounds of the cost of streams above the rate of their address. To refuse one takes
+// microseconds, so a client that opens them without end would take a core from all others.
 const (
 	excessTakes = 100 * time.Microsecond // 10,000 a second of one address
-	excessWaits = 10 * time.Millisecond  // at most, for each: who opens few hardly waits for who opens many
+	excessWaits = 10 * time.Millisecond  // at most, for each: clients with few streams hardly wait for clients with many
 	longestWait = 10 * time.Second       // below the time in which a ping has to be answered
 )
 
-// Pace slows down addresses that open more streams than the rate of one allows. Who
-// lets them in refuses these; at its pace an address finds that out. It is safe for
-// concurrent use.
+// Pace slows down addresses that open more streams than the rate of one allows. The caller
+// refuses these streams; Pace spreads the refusals. It is safe for concurrent use.
 type Pace struct{ rate *Rate }
 
 // NewPace makes one for the same limits as [NewRate].

@@ -63,8 +63,8 @@ func (r *readyReader) read(size int, pool mem.BufferPool) (*[]byte, int, error) 
 	return buffer, n, err
 }
 
-// peek reads what has arrived on a connection, and leaves it there. It returns 0 where
-// nothing has, or where the socket can't be reached.
+// peek reads the bytes that have arrived on a connection, and leaves them there. It returns 0 if
+// none has, or if the socket can't be reached.
 func peek(c net.Conn, into []byte) (n int) {
 	raw, err := rawConn(c)
 	if err != nil {

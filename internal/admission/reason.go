@@ -1,6 +1,5 @@
-// Package admission decides who may come in when many want to: token buckets
-// for new streams and connections, of which one address gets at most half, and
-// what one peer may hold open at once.
+// Package admission decides which clients are admitted at the limits: token buckets for new
+// streams and connections, of which one address gets at most half, and quotas of one peer.
 package admission
 
 import (
@@ -29,13 +28,13 @@ const (
 	ProxyHeader     Reason = "proxy_header"
 )
 
-// What is counted beside streams.
+// Counts beside those of streams.
 const (
 	ofClients   = "connection"
 	OfOperators = "admin_connection"
 )
 
-// Text says what the reason is, for the peer.
+// Text describes the reason, for the peer.
 func (r Reason) Text() string {
 	switch r {
 	case TotalRate:
@@ -65,7 +64,7 @@ func (r Reason) Text() string {
 	}
 }
 
-// Metrics count what was not let in.
+// Metrics count refusals.
 type Metrics struct {
 	refused     *prometheus.CounterVec
 	connections prometheus.Gauge
@@ -101,9 +100,9 @@ func (m *Metrics) Stream(r Reason) { m.refused.WithLabelValues("stream", string(
 
 func (m *Metrics) refuse(what string, r Reason) { m.refused.WithLabelValues(what, string(r)).Inc() }
 
-// Address is what a peer without identity is counted under: its IP address,
-// and of IPv6 the first 64 bits, since one machine has all the others. What is
-// no IP address, such as a socket in memory, counts as one peer.
+// Address is the name under which a peer without identity counts: its IP address, and of IPv6 the
+// first 64 bits, since one machine has all the others. An address that is no IP address, such as
+// a socket in memory, counts as one peer.
 func Address(a net.Addr) string {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

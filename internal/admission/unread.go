@@ -10,10 +10,9 @@ import (
 
 const messageHead = 5 // of gRPC: a flag and the size
 
-// What gRPC holds of a frame with data, about: a buffer of its own, which comes
-// from a pool of few sizes unless it is small, and its place in a list that grows
-// by doubling. Many small ones in a row are joined later, which is left out here:
-// clients in order send none.
+// gRPC's memory for a frame with data, about: a buffer of its own, which comes from a pool of few
+// sizes unless it is small, and its place in a list that grows by doubling. gRPC joins many small
+// ones in a row later. Messages ignores this, because usual clients send none.
 const (
 	frameOverhead = 128
 	pooledFrom    = 1 << 10
@@ -21,10 +20,10 @@ const (
 	poolLarge     = 16 << 10 // the largest frame that gRPC accepts
 )
 
-// messageOverhead is what a whole message takes at most in the list of those unread.
+// messageOverhead is the most memory of a whole message in the list of those unread.
 const messageOverhead = 32
 
-// costOf returns what a frame with so much payload costs.
+// costOf returns the memory of a frame with so much payload.
 func costOf(payload int) int64 {
 	switch {
 	case payload < pooledFrom:
@@ -36,16 +35,15 @@ func costOf(payload int) int64 {
 	}
 }
 
-// Unread is what the client of a stream sent that the handler of the stream has
-// not taken.
+// Unread is the data of a stream that its client sent and its handler has not taken.
 type Unread struct {
-	conn *messageConn // its lock guards what follows
+	conn *messageConn // its lock guards the fields below
 
 	head     [messageHead]byte // of the message that is coming in
 	have     uint8             // bytes of the head; 0: no message has begun
 	finished bool              // the client sends no more
 	gone     bool              // the stream has ended
-	adopted  bool              // a handler says what it takes
+	adopted  bool              // the handler calls Taken for its messages
 	left     uint32            // bytes of the message to come
 	part     int64             // cost of the frames of the message that is coming in
 	frame    int64             // of these the cost of the newest frame
@@ -55,8 +53,8 @@ type Unread struct {
 	front  alike
 	others []alike
 	cost   int64
-	grown  int64 // of cost: what the message that the handler is taking takes beyond what came of it
-	kept   int64 // what the handler keeps of messages that it has taken
+	grown  int64 // of cost: the memory of the message that the handler is taking, beyond its bytes on the wire
+	kept   int64 // the memory that the handler keeps of messages that it has taken
 }
 
 // alike is a number of messages that cost the same.
@@ -65,11 +63,10 @@ type alike struct {
 	each     int64
 }
 
-// held is what gRPC holds of the stream, and its handler.
+// held is the memory of gRPC for the stream, and of its handler.
 func (u *Unread) held() int64 { return u.part + u.cost + u.kept }
 
-// take takes what came of a stream, a piece of a frame, which may end messages and
-// begin others.
+// take takes data of a stream, a piece of a frame, which may end messages and begin others.
 func (u *Unread) take(b []byte, f *frames) {
 	if f.fresh {
 		u.frame = costOf(f.size)
@@ -122,8 +119,8 @@ func (u *Unread) ended(frameGoesOn bool) {
 	}
 }
 
-// Waits says that the message which the handler is taking takes so many bytes while it
-// waits for its turn. One that was compressed takes many times what came of it.
+// Waits says that the message which the handler is taking takes so many bytes while it waits for
+// its turn. A compressed message takes many times its bytes on the wire.
 func (u *Unread) Waits(bytes int) {
 	if u == nil {
 		return
@@ -178,10 +175,10 @@ func (u *Unread) Taken() {
 
 type unreadKey struct{}
 
-// WithUnread notes in the context of a stream that has just been opened what of it
-// is unread; its handler has to say what it takes. It is for [tap.ServerInHandle],
-// on connections that come by [Messages.Over]. What no handler takes is counted
-// only while it is not whole.
+// WithUnread notes in the context of a stream that has just been opened its unread data; its
+// handler has to report the messages that it takes. It is for [tap.ServerInHandle], on
+// connections that come by [Messages.Over]. Data that no handler takes counts only while it is
+// incomplete.
 func WithUnread(ctx context.Context) context.Context {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -205,8 +202,7 @@ func WithUnread(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unreadKey{}, u)
 }
 
-// UnreadOf returns what is unread of the stream with this context, nil where
-// nobody counts it.
+// UnreadOf returns the unread data of the stream with this context, nil if it is not counted.
 func UnreadOf(ctx context.Context) *Unread {
 	u, _ := ctx.Value(unreadKey{}).(*Unread)
 	return u
@@ -219,7 +215,7 @@ type followedInfo struct {
 	conn *messageConn
 }
 
-// TLSInfo returns what TLS says of a peer, and whether it comes by TLS.
+// TLSInfo returns the TLS state of a peer, and whether it connects by TLS.
 func TLSInfo(p *peer.Peer) (credentials.TLSInfo, bool) {
 	info := p.AuthInfo
 	if f, ok := info.(followedInfo); ok {
@@ -229,8 +225,8 @@ func TLSInfo(p *peer.Peer) (credentials.TLSInfo, bool) {
 	return out, ok
 }
 
-// Of HTTP/2 frames (RFC 9113, sections 4.1 and 6) what is needed to tell where
-// messages begin and end.
+// The parts of HTTP/2 frames (RFC 9113, sections 4.1 and 6) that show where messages begin and
+// end.
 const (
 	frameHead   = 9
 	prefaceSize = 24 // of a client, before its first frame
@@ -257,7 +253,7 @@ type frames struct {
 	left        int  // bytes of the payload to come
 	padding     int  // of them at the end
 	padded      bool // the next byte tells padding
-	fresh       bool // no piece was told of
+	fresh       bool // no piece was passed on
 	stop        bool // walk ends with this frame
 }
 
@@ -318,6 +314,6 @@ func (f *frames) begin() {
 	f.kind, f.flags, f.stream = f.head[3], f.head[4], binary.BigEndian.Uint32(f.head[5:])&^(1<<31)
 	f.fresh, f.size, f.left, f.padding, f.padded = true, size, size, 0, f.kind == frameData && f.flags&flagPadded != 0 && size > 0
 	if f.kind != frameData {
-		f.padding = size // nobody reads it
+		f.padding = size // no handler reads it
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// stuckWrite is how long a client may leave an answer unread before its connection may
-// make room for others.
+// stuckWrite is how long a client may leave an answer unread before its connection may be
+// replaced.
 const stuckWrite = time.Second
 
-// yielding are the connections of a listener that makes room for new connections.
+// yielding holds the connections of a listener that replaces connections at its limit.
 type yielding struct {
 	all     map[*conn]struct{}
 	waiting *list.List    // of *conn without a whole request, the longest waiting first
@@ -43,9 +43,9 @@ func (y *yielding) serving(c *conn) {
 	}
 }
 
-// oldest returns the connection that makes room first, of one address or of any (""):
-// the one that has waited longest for a request and is not urgent, else one whose client
-// has not read for stuckWrite. nil = none makes room.
+// oldest returns the first connection to replace, of one address or of any (""): the one that has
+// waited longest for a request and is not urgent, else one whose client has not read for
+// stuckWrite. nil = there is none.
 func (y *yielding) oldest(address string, now time.Time) *conn {
 	for e := y.waiting.Front(); e != nil; e = e.Next() {
 		c, ok := e.Value.(*conn)
@@ -90,8 +90,8 @@ func (y *yielding) wait() bool {
 	}
 }
 
-// evict closes one connection for a new one from an address, which was refused. It
-// reports whether there is room now.
+// evict closes one connection for a new one from an address, which was refused. It reports
+// whether the new one fits now.
 func (l *listener) evict(address string, refused Reason) bool {
 	l.mu.Lock()
 	var victim *conn
@@ -124,7 +124,7 @@ func (l *listener) heaviest() (out string) {
 	return out
 }
 
-// change changes what a connection is for the listener, unless it has left.
+// change changes the state of a connection for the listener, unless it has left.
 func (l *listener) change(c *conn, f func(*yielding)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

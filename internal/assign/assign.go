@@ -11,7 +11,7 @@ func (in *Input) deciding() bool { return in.Trigger == Tick && in.Hold == "" &&
 
 // Assign works out what each source of a service gets. A source that is asked
 // for the first time is answered at once; others go one step of pacing on a
-// tick. On a rebase, and while weights are held, only what vanished or failed
+// tick. On a reapplication, and while weights are held, only what vanished or failed
 // is moved. It never fails: what does not fit is told in the reasons.
 func Assign(in Input) *Result {
 	drop, classes := nextDrops(&in)

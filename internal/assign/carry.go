@@ -230,7 +230,8 @@ func release(from, fraction []float64) (freed []float64, lost float64) {
 	return freed, lost
 }
 
-// giveBack moves what found no room back to its origin, and returns how much that was.
+// giveBack moves shares that no site could take back to their origins, and returns how much that
+// was.
 func giveBack(from, freed []float64, left float64) (away float64) {
 	total := sum(freed)
 	if total <= tiny {

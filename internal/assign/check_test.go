@@ -70,7 +70,7 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 	tests := []struct {
 		rule    string
 		first   bool // without a result before
-		rebase  bool
+		reapply bool
 		corrupt func(r *assign.Result)
 	}{
 		{rule: invariant.RuleWeights, corrupt: func(r *assign.Result) { r.Groups[0].Endpoints[0].Weight = 0 }},
@@ -128,7 +128,7 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 			move(r, 0, 0, 3, 60)
 		}},
 		{rule: invariant.RuleStep, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 1100) }},
-		{rule: invariant.RuleStep, rebase: true, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 20) }},
+		{rule: invariant.RuleStep, reapply: true, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 20) }},
 		{rule: invariant.RuleRealised, corrupt: func(r *assign.Result) {
 			for i := range r.Sources {
 				r.Sources[i].Assignment.OverprovisioningFactor = 140
@@ -142,8 +142,8 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		if tt.first {
 			prev = nil
 		}
-		if tt.rebase {
-			ci.Trigger = assign.Rebase
+		if tt.reapply {
+			ci.Trigger = assign.Reapply
 		}
 		found := invariant.Check(prev, bad, ci)
 		if len(found) == 0 {

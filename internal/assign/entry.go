@@ -113,8 +113,8 @@ func (e *entry) enter() {
 	}
 }
 
-// absorb moves what the row wants of site l to the nearest sites that it uses
-// anyway, and reports whether they had room for all of it; else nothing changes.
+// absorb moves what the row wants of site l to the nearest sites that it uses anyway, and reports
+// whether they had headroom for all of it; else nothing changes.
 func (e *entry) absorb(l int) bool {
 	space := func(k int) float64 {
 		if k == l || !e.member(k, e.from, e.want) {

@@ -22,7 +22,7 @@ func TestAFailureMovesToTheNearestHeadroomAtOnce(t *testing.T) {
 	sites := []assign.Site{site(east, 1000), site(eastB, 500), site(west, 1000)}
 	in := input(sites, source(east, 700, []float64{0, 1, 80}, 0.9, 0.1, 0))
 	out := decide(t, in)
-	for _, trigger := range []assign.Trigger{assign.Rebase, assign.Tick} {
+	for _, trigger := range []assign.Trigger{assign.Reapply, assign.Tick} {
 		in := then(in, out)
 		in.Trigger = trigger
 		in.Sites = []assign.Site{site(east, 1000, isobar.Unhealthy, isobar.Unhealthy), sites[1], sites[2]}
@@ -37,7 +37,7 @@ func TestWhatVanishedIsPlacedToo(t *testing.T) {
 	in := input(twoSites(), source(east, 500, []float64{0, 80}, 0.7, 0.3))
 	out := decide(t, in)
 	in = input([]assign.Site{site(west, 1000)}, source(east, 500, []float64{80}, 1))
-	in.Trigger = assign.Rebase
+	in.Trigger = assign.Reapply
 	wantShares(t, decide(t, then(in, out)), 0, 100)
 }
 
@@ -48,7 +48,7 @@ func TestAFailureIsNotToldAsWantOfDemand(t *testing.T) {
 	out := decide(t, in)
 	in.Sites = []assign.Site{site(east, 1000), site(west, 1000, isobar.Unhealthy)}
 	in.Sources[0].Target = nil
-	in.Trigger = assign.Rebase
+	in.Trigger = assign.Reapply
 	out = decide(t, then(in, out))
 	wantShares(t, out, 0, 100, 0)
 	wantReason(t, out, 0, assign.ReasonUnhealthy)
@@ -70,7 +70,7 @@ func TestASiteThatCameBackWaitsForTheTick(t *testing.T) {
 	out := decide(t, in)
 	wantTiers(t, out.Sources[0].Assignment, []isobar.Locality{west}, []isobar.Locality{east})
 	in = input(twoSites(), source(east, 500, []float64{0, 80}, 1, 0))
-	in.Trigger = assign.Rebase
+	in.Trigger = assign.Reapply
 	out = decide(t, then(in, out))
 	wantShares(t, out, 0, 0, 100)
 	in.Trigger = assign.Tick
@@ -81,7 +81,7 @@ func TestLostEndpointsShedWhatIsTooMuch(t *testing.T) {
 	in := input(twoSites(), source(east, 700, []float64{0, 80}, 1, 0))
 	out := decide(t, in)
 	in.Sites = []assign.Site{site(east, 1000, isobar.Healthy, isobar.Unhealthy), site(west, 1000)}
-	in.Trigger = assign.Rebase
+	in.Trigger = assign.Reapply
 	out = decide(t, then(in, out))
 	wantShares(t, out, 0, 57.14, 42.86)
 	if f := out.Sources[0].Assignment.OverprovisioningFactor; f != 200 {
@@ -123,7 +123,7 @@ func TestFailOpen(t *testing.T) {
 	u, d := isobar.Unhealthy, isobar.Draining
 	in.Sites = []assign.Site{site(east, 1000, u, d), site(west, 1000, isobar.Timeout)}
 	in.Sources[0].Target, in.Prices = nil, nil
-	for _, trigger := range []assign.Trigger{assign.Rebase, assign.Tick} {
+	for _, trigger := range []assign.Trigger{assign.Reapply, assign.Tick} {
 		in := then(in, before)
 		in.Trigger = trigger
 		out := decide(t, in)
@@ -159,7 +159,7 @@ func TestNoEndpointsAtAll(t *testing.T) {
 		}
 		// Endpoints that come are used at once.
 		in := input(twoSites(), source(east, 500, []float64{0, 80}, 0.7, 0.3))
-		in.Trigger = assign.Rebase
+		in.Trigger = assign.Reapply
 		wantShares(t, decide(t, then(in, out)), 0, 70, 30)
 	}
 }
@@ -196,7 +196,7 @@ func TestFailuresInOtherModes(t *testing.T) {
 		in.Service.Mode = row.mode
 		out := decide(t, in)
 		wantShares(t, out, 0, 100, 0, 0)
-		in.Sites, in.Trigger = sites(isobar.Unhealthy), assign.Rebase
+		in.Sites, in.Trigger = sites(isobar.Unhealthy), assign.Reapply
 		wantShares(t, decide(t, then(in, out)), 0, row.want...)
 	}
 }
@@ -216,7 +216,7 @@ func TestFailuresLeaveRoomForNewSources(t *testing.T) {
 		{"a zone loses half", site(east, 1000, isobar.Healthy, isobar.Unhealthy), source(east, 800, near, 0.5, 0.25, 0.25), source(eastB, 600, []float64{1, 0, 2}, 0, 1, 0), []float64{400, 800, 200}},
 		{"the new one was not solved", site(east, 1000, isobar.Unhealthy), source(east, 800, near, 0, 0.5, 0.5), source(eastB, 400, []float64{1, 0, 2}), []float64{0, 800, 400}},
 	} {
-		for _, trigger := range []assign.Trigger{assign.Tick, assign.Rebase} {
+		for _, trigger := range []assign.Trigger{assign.Tick, assign.Reapply} {
 			in := input([]assign.Site{site(east, 1000), site(eastB, 1000), site(west, 1000)}, source(east, 800, near, 1, 0, 0))
 			before := decide(t, in)
 			in.Trigger, in.Sites = trigger, []assign.Site{row.fails, in.Sites[1], in.Sites[2]}

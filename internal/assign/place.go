@@ -35,9 +35,9 @@ type leg struct {
 // sameDistance is how close two distances must be to count as a tie, ms.
 const sameDistance = 1e-9
 
-// nearest puts what the rows lost onto the nearest sites with room that
-// may take it: the closest pairs of source and site first, ties split by room.
-// What finds no room stays lost.
+// nearest puts the rows' lost shares onto the nearest permitted sites with headroom: the closest
+// pairs of source and site first, ties split by headroom. A share without any such site stays
+// lost.
 func (p *placing) nearest(room []float64, may func(i, site int) bool) {
 	sites := p.t.sites
 	prefers := slices.ContainsFunc(sites, func(s Site) bool { return s.Preferred })
@@ -92,8 +92,8 @@ func (p *placing) fill(i int, legs []leg, room []float64) {
 	p.lost[i] = max(0, p.lost[i]-share)
 }
 
-// rest spreads what found no room anywhere in proportion to the limits:
-// then all are equally overloaded.
+// rest spreads the shares that no site could take in proportion to the limits: then all are
+// equally overloaded.
 func (p *placing) rest() {
 	for i, lost := range p.lost {
 		if lost > 0 {

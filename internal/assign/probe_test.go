@@ -20,7 +20,7 @@ func TestUnreachableSitesKeepAProbe(t *testing.T) {
 	in.Sites[0].Unreachable, in.Sites[0].Capacity = true, 0
 	in.Sources[0].Target = []float64{0, 1, 0}
 	in.Sources[1].Barred = []bool{true, false, false}
-	for _, trigger := range []assign.Trigger{assign.Rebase, assign.Tick, assign.Tick, assign.Rebase, assign.Tick} {
+	for _, trigger := range []assign.Trigger{assign.Reapply, assign.Tick, assign.Tick, assign.Reapply, assign.Tick} {
 		in := then(in, out)
 		in.Trigger = trigger
 		out = decide(t, in)

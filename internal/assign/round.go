@@ -106,8 +106,8 @@ func (p *portion) leastExcess(load, full []float64, step float64) int {
 	return at
 }
 
-// What is decided for each row alone can end a little beside the rules once all
-// rows are together: what follows puts that right as far as there is room.
+// Decisions for each row alone can break the rules slightly once all rows are together: the steps
+// below correct that as far as there is headroom.
 
 // revertSmallEntries removes entries below the threshold, which occur because the
 // step was cut or the wanted share is that small, if the other sites of the row have
@@ -253,7 +253,7 @@ const (
 func nextDrop(in *Input) float64 {
 	shed, most := min(1, finite(in.Shed)), min(1, finite(in.Service.MaxShed))
 	if in.Service.Mode == isobar.ModeObserve {
-		shed = 0 // observing must not cost anybody a request
+		shed = 0 // observing must not cost a request
 	}
 	if in.Previous == nil {
 		return wireDrop(shed, most)

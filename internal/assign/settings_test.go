@@ -92,7 +92,7 @@ func TestChangedSettingsArePublished(t *testing.T) {
 	for _, s := range []isobar.AssignmentSettings{
 		{EndpointStaleAfter: time.Minute}, {ResourceTTL: time.Minute}, {OverprovisioningFactor: 150}, {WeightedPriorityHealth: true}, {},
 	} {
-		for _, trigger := range []assign.Trigger{assign.Rebase, assign.Tick} {
+		for _, trigger := range []assign.Trigger{assign.Reapply, assign.Tick} {
 			before := out.Sources[0].Assignment
 			changed := out.Settings != s
 			svc := *in.Service

@@ -2,10 +2,14 @@ package assign_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 func twoSites() []assign.Site { return []assign.Site{site(east, 1000), site(west, 1000)} }
@@ -238,4 +242,155 @@ func TestForNewSourceIsWhatTheNextAssignGives(t *testing.T) {
 	if assign.ForNewSource(nil, nil, assign.Source{Locality: east}) != nil {
 		t.Error("no result gave an assignment")
 	}
+}
+
+// A share does not rise above the most that the source may get, and what that
+// frees stays where it was.
+func TestSharesAreHeldBack(t *testing.T) {
+	in := input([]assign.Site{site(east, 1000), site(eastB, 1000), site(west, 1000)}, source(east, 300, []float64{0, 1, 80}, 0.4, 0.4, 0.2))
+	out := decide(t, in)
+	in.Sources[0].Target = []float64{0.45, 0.35, 0.2}
+	in.Sources[0].Most = []float64{0.4, 1, 1}
+	out = decide(t, then(in, out))
+	wantShares(t, out, 0, 40, 40, 20)
+	wantReason(t, out, 0, assign.ReasonHeld)
+	// What has to leave leaves, to where it may go.
+	in.Sources[0].Target = []float64{0.45, 0.55, 0}
+	out = decide(t, then(in, out))
+	wantShares(t, out, 0, 40, 50, 10)
+	// Where nothing else is left, it does not count.
+	alone := input([]assign.Site{site(east, 1000), site(west, 1000)}, source(east, 300, []float64{0, 80}, 0.5, 0.5))
+	was := decide(t, alone)
+	alone.Sites[1].Capacity, alone.Sites[1].Unreachable = 0, true
+	alone.Sources[0].Target, alone.Sources[0].Most = []float64{1, 0}, []float64{0.5, 1}
+	wantShares(t, decide(t, then(alone, was)), 0, 99, 1)
+}
+
+// What comes back after an outage is bound by the most alone, not by the step of a
+// tick; and only in mode full.
+func TestSharesComeBack(t *testing.T) {
+	in := input([]assign.Site{site(east, 1000), site(west, 1000)}, source(east, 300, []float64{0, 80}, 0.01, 0.99))
+	start := decide(t, in)
+	in.Sources[0].Target, in.Sources[0].Back = []float64{1, 0}, []bool{true, false}
+	out := start
+	for _, most := range []float64{0.25, 0.5, 1} {
+		in.Sources[0].Most = []float64{most, 1}
+		out = decide(t, then(in, out))
+		share := min(99.5, 100*most) // what is left of the other leaves in the end
+		wantShares(t, out, 0, share, 100-share)
+	}
+	in.Sources[0].Back = nil
+	wantShares(t, decide(t, then(in, start)), 0, 11, 89)
+	in.Sources[0].Back = []bool{true, false}
+	in.Service.Mode, in.Service.MaxShift = isobar.ModeBounded, 100
+	wantShares(t, decide(t, then(in, start)), 0, 11, 89)
+}
+
+// What is too little to enter stays where it is, if there is room; else it
+// enters, and the reasons say so.
+func TestSmallSharesEnterOnlyWithoutRoomElsewhere(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		room   float64 // of the site in use, above its load
+		shares []float64
+		full   bool
+	}{
+		{"room", 10, []float64{100, 0}, false},
+		{"full", 0, []float64{99.4, 0.6}, true},
+	} {
+		in := input([]assign.Site{site(east, (994+row.room)/0.8), site(west, 1000)}, source(east, 1000, []float64{0, 80}, 0.994, 0.006))
+		out := decide(t, in)
+		wantShares(t, out, 0, row.shares...)
+		if got := reason(&out.Sources[0], assign.ReasonFull) != ""; got != row.full {
+			t.Errorf("%s: reasons %v", row.name, out.Sources[0].Reasons)
+		}
+		out.Sources[0].Reasons = nil
+		if found := invariant.Check(nil, out, checkInput(in)); (len(found) > 0) != row.full {
+			t.Errorf("%s: without the reason: %v", row.name, found)
+		}
+	}
+}
+
+// Forty edge zones of which none gets half a point relieve a core that is too
+// full for its demand: nobody else has room, so each enters with what it gets.
+func TestManySmallSitesRelieveAFullOne(t *testing.T) {
+	sites, distance, target := []assign.Site{site(east, 6000)}, []float64{0}, []float64{4800.0 / 6200}
+	for i := range 40 {
+		sites = append(sites, site(isobar.Locality{Region: "east", Zone: fmt.Sprintf("e%02d", i)}, 50))
+		distance, target = append(distance, 5), append(target, 1400.0/6200/40)
+	}
+	alone := make([]float64, len(sites))
+	alone[0] = 1
+	out := decide(t, input(sites, source(east, 4000, distance, alone...)))
+	in := input(sites, source(east, 6200, distance, target...))
+	for range 4 {
+		out = decide(t, then(in, out))
+	}
+	if most := 1.001 * sites[0].Limit(); out.Load[0] > most {
+		t.Errorf("the core keeps %.1f requests/s, its limit is %.1f: %v", out.Load[0], sites[0].Limit(), out.Sources[0].Reasons)
+	}
+}
+
+// TestSharesArriveWhateverWasBefore lets something happen to a random world for a
+// while and then leaves it alone: nobody stays far from what is wanted, and no
+// site well above what it may carry, because somebody else can't move or because
+// steps are damped.
+func TestSharesArriveWhateverWasBefore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		for range 12 {
+			w.change(t)
+			w.settle()
+			w.next()
+		}
+		w.service.Mode, w.trigger, w.hold = isobar.ModeFull, assign.Tick, ""
+		if w.isolation == "nearest" {
+			w.isolation = "" // the stand-in for the solver does not see when the nearest region is too small
+		}
+		w.gain = rapid.SampledFrom([]float64{0, 0.25, 0.125}).Draw(t, "gain")
+		var in assign.Input
+		for range 60 {
+			in, _, _ = w.next()
+		}
+		out, all, some := w.prev, 0.0, false
+		want, stuck := make([]float64, len(out.Sites)), make([]float64, len(out.Sites))
+		for l := range out.Sites {
+			some = some || (out.Sites[l].Capacity > 0 && !out.Sites[l].Unreachable)
+		}
+		if !some {
+			return
+		}
+		for i := range out.Sources {
+			s := &out.Sources[i]
+			all += s.Demand
+			for l, v := range s.Want {
+				want[l] += s.Demand * (1 - out.Drop) * v
+			}
+		}
+		for i := range out.Sources {
+			s, lacks, barred := &out.Sources[i], 0.0, 0.0
+			for l, v := range s.Want {
+				// Where bars make more wanted of a site than it may carry, nobody enters.
+				if want[l] <= math.Max(out.Sites[l].Limit(), out.Load[l])*(1+1e-6) {
+					lacks += math.Max(0, v-s.Shares[l])
+				} else {
+					barred += math.Max(0, v-s.Shares[l])
+				}
+			}
+			for l, v := range s.Want { // and what can't enter there can't leave the others
+				stuck[l] += s.Demand * (1 - out.Drop) * math.Min(barred, math.Max(0, s.Shares[l]-v))
+			}
+			// What is kept back for calm is less than a point at each site.
+			if s.Demand > 0 && lacks > 0.035 {
+				dumpShares(t, in, out)
+				t.Fatalf("%s lacks %.1f points where it wants to be", s.Source, 100*lacks)
+			}
+		}
+		for l, y := range out.Load {
+			if limit := out.Sites[l].Limit(); y > 1.03*math.Max(limit, want[l])+stuck[l]+0.001*all {
+				dumpShares(t, in, out)
+				t.Fatalf("%s stays at %.2f, its limit is %.2f and %.2f are wanted there", out.Sites[l].Group.Locality, y, limit, want[l])
+			}
+		}
+	})
 }

@@ -65,10 +65,9 @@ func maxShift(points float64) float64 {
 	return min(1, points*point)
 }
 
-// full is the load with which each site takes no more than it has: its limit.
-// What one carries above that counts in its cap, for it leaves step by step; but
-// it is no room, or what leaves would find its place where it came from. nil
-// where no ceilings bind.
+// full is the load with which each site takes no more than its limit. Load above that counts in
+// its cap, for it leaves step by step; but it is no headroom, or the leaving load would return to
+// its origin. nil where no ceilings bind.
 func (t *terms) full() []float64 {
 	if !t.ceilings {
 		return nil
@@ -218,7 +217,7 @@ func explain(t *terms, r *row, from, want, shares []float64) {
 	}
 }
 
-// explainPace tells how much of the way was gone.
+// explainPace returns how much of the way was gone.
 func explainPace(t *terms, r *row, from, want, shares []float64) {
 	total, gone := shift(from, want), shift(from, shares)
 	if total-gone < quietShare || gone < unit/2 {

@@ -67,9 +67,9 @@ type Trigger uint8
 const (
 	// Tick is a regular decision: one step of pacing.
 	Tick Trigger = iota
-	// Rebase carries the current weights over to a changed topology or health,
+	// Reapply carries the current weights over to a changed topology or health,
 	// without a new decision: no step of pacing is taken.
-	Rebase
+	Reapply
 )
 
 // Input is one service to assign.
@@ -96,7 +96,7 @@ type Input struct {
 	// Settle lets moves be published that are smaller than what usually counts.
 	Settle bool
 	// Refused, when not empty, says why the check refused what was decided: then
-	// what was published goes on, as on a rebase.
+	// what was published goes on, as on a reapplication.
 	Refused string
 }
 
@@ -170,7 +170,7 @@ const (
 	ReasonDamped      ReasonCode = "damped"      // shares oscillated: they move by a fraction of the way only
 	ReasonSuppressed  ReasonCode = "suppressed"  // the change was too small to publish
 	ReasonEntry       ReasonCode = "entry"       // below the entry threshold, left out
-	ReasonFull        ReasonCode = "full"        // enters below the entry threshold: the others have no room
+	ReasonFull        ReasonCode = "full"        // enters below the entry threshold: the others have no headroom
 	ReasonExit        ReasonCode = "exit"        // kept in until 3 ticks below the exit threshold
 	ReasonHold        ReasonCode = "hold"        // weights held, see the text
 	ReasonSlow        ReasonCode = "slow"        // a smaller step than usual, see the text
@@ -182,5 +182,5 @@ const (
 	ReasonOverflow    ReasonCode = "overflow"    // ceilings raised evenly: it does not fit
 	ReasonShed        ReasonCode = "shed"        // a part is dropped
 	ReasonVariability ReasonCode = "variability" // demand varies faster than Isobar can follow, see the text
-	ReasonFallback    ReasonCode = "fallback"    // the check refused the plan; the previous one, rebased
+	ReasonFallback    ReasonCode = "fallback"    // the check refused the plan; the previous one, reapplied
 )

@@ -186,9 +186,9 @@ func (r *row) shape(t *terms, want []float64) {
 	}
 }
 
-// keepMost cuts what rows want to the most that they may get of each site. What
-// that frees stays where it is, as far as there is room, else it goes to the
-// nearest sites with room that are not bounded.
+// keepMost cuts the wanted shares of rows to the most that they may get of each site. The freed
+// part stays where it is, as far as there is headroom, else it goes to the nearest sites with
+// headroom that are not bounded.
 func keepMost(t *terms, rows []row, from, want shares) {
 	p := placing{t: t, rows: rows, into: want}
 	var cuts [][]float64 // per row and site, nil = nothing

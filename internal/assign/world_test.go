@@ -203,14 +203,14 @@ func (w *world) change(t *rapid.T) {
 		c.demand = drawDemand(t)
 	case 1, 2:
 		p.health[rapid.IntRange(0, len(p.health)-1).Draw(t, "endpoint")] = rapid.SampledFrom(states).Draw(t, "health")
-		w.trigger = assign.Rebase
+		w.trigger = assign.Reapply
 	case 3:
 		for i := range p.health {
 			p.health[i] = rapid.SampledFrom([]isobar.HealthStatus{isobar.Unhealthy, isobar.Healthy}).Draw(t, "all")
 		}
 	case 4:
 		p.gone = !p.gone
-		w.trigger = assign.Rebase
+		w.trigger = assign.Reapply
 	case 5:
 		c.gone = !c.gone
 	case 6:
@@ -231,7 +231,7 @@ func (w *world) change(t *rapid.T) {
 		w.isolation = rapid.SampledFrom([]string{"", "strict", "nearest"}).Draw(t, "isolation")
 	case 12:
 		w.service.Assignment = drawSettings(t)
-		w.trigger = rapid.SampledFrom([]assign.Trigger{assign.Tick, assign.Rebase}).Draw(t, "trigger")
+		w.trigger = rapid.SampledFrom([]assign.Trigger{assign.Tick, assign.Reapply}).Draw(t, "trigger")
 	default: // one more quiet tick
 	}
 }

@@ -5,34 +5,33 @@ import (
 	"slices"
 )
 
-// Estimate is what is believed of a locality. Capacities are requests/s of one
-// unit.
+// Estimate is the estimate for a locality. Capacities are requests/s of one unit.
 type Estimate struct {
-	// Low and High are the interval that is told: nine tenths of the belief, each
-	// end widened, since the model is not exact. Known is false while it is about as
-	// wide as the prior's: then the estimate is inconclusive.
+	// Low and High are the published interval: nine tenths of the probability, each end widened,
+	// since the model is not exact. Known is false while the interval is about as wide as the
+	// prior's: then the estimate is inconclusive.
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
 	Known  bool    `json:"known"`
 	Median float64 `json:"median"`
-	// Safe lies below three quarters of the belief. To plan with the median would
-	// move load by errors that favour what looks large.
+	// Safe lies below three quarters of the probability. Plans with the median would move load by
+	// errors in favour of localities that look large.
 	Safe float64 `json:"safe"`
-	// Plan is what plans go by: Safe where nobody declared a capacity, else the prior's
-	// centre while nothing contradicts it, and
-	// nearer to Safe the more the requests tell. While many fail it is Safe: whether
-	// servers refuse what is too much shows only when they get less.
+	// Plan is the capacity for plans: Safe if no capacity is declared, otherwise the prior's
+	// centre while nothing contradicts it, and nearer to Safe the stronger the evidence. While
+	// many requests fail it is Safe: whether servers refuse excess requests shows only when they
+	// get less.
 	Plan    float64 `json:"plan"`
 	Service float64 `json:"service"` // service time, seconds
-	// Quick lies below three quarters of the belief about the service time, seconds, were
-	// the capacity Plan.
+	// Quick lies below three quarters of the probability of the service time, seconds, if the
+	// capacity is Plan.
 	Quick float64 `json:"quick"`
 	// Errors is the part of the requests that fails whatever the load.
 	Errors float64 `json:"errors"`
 	// Another is the part of one more request/s that fails at the present rate, refusals
 	// of others because of it included.
 	Another  float64 `json:"another"`
-	Shedding float64 `json:"shedding"` // probability that the servers refuse what is too much
+	Shedding float64 `json:"shedding"` // probability that the servers refuse excess requests
 }
 
 // Valid reports whether an estimate that was saved makes sense.
@@ -46,14 +45,14 @@ func (e *Estimate) Valid() bool {
 }
 
 const (
-	tail        = 0.05 // of the belief beyond either end of the interval
-	safeTail    = 0.25 // of the belief below what plans go by
-	proven      = 2.2  // of what is carried: how far above the prior's centre plans may go
+	tail        = 0.05 // of the probability beyond either end of the interval
+	safeTail    = 0.25 // of the probability below the capacity for plans
+	proven      = 2.2  // of the present load: how far above the prior's centre plans may go
 	widen       = 1.2  // factor for each end of the interval
 	leastGain   = 0.6  // of the width of the prior's interval, above which the estimate is inconclusive
 	widest      = 4.0  // from Low to High, the same
 	degrees     = 3    // of freedom: the prior's tails are heavy, since declarations may be wrong by any factor
-	serviceWide = 1.35 // factor within which two thirds of the belief about the service time lie
+	serviceWide = 1.35 // factor within which two thirds of the probability of the service time lie
 )
 
 // belief is the prior as probabilities of the cells.
@@ -134,7 +133,7 @@ func weigh(row []float32, prior []float64, top float32) float64 {
 	return sum
 }
 
-// Estimate reads what is believed now.
+// Estimate returns the present estimate.
 func (m *Model) Estimate(p *Prior) Estimate {
 	if !m.began || !p.valid() {
 		return Estimate{}
@@ -174,7 +173,7 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	}
 	out.Shedding /= sum
 	out.Errors /= sum
-	// What servers would refuse counts once some requests fail.
+	// Possible refusals count once some requests fail.
 	out.Another *= ramp(m.failing, negligibleError, leastFailing) / sum
 	mean := 0.0
 	for s, v := range service {
@@ -192,10 +191,10 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	return out
 }
 
-// plan is what plans go by, from what the belief allows. Above the prior's centre they go
-// by what is carried now, and by what little belief lies below: queues that are short may
-// mean that servers are slow and few, or that they are many. Where the rate varies its
-// peaks need what is left.
+// plan returns the capacity for plans. Above the prior's centre it is bounded by the present
+// load, and by the quantile that has little probability below it: short queues may mean that
+// servers are slow and few, or that they are many. If the rate varies, its peaks need the
+// headroom.
 func (m *Model) plan(p *Prior, e *Estimate, allowed float64) float64 {
 	if p.Assumed {
 		return e.Safe
@@ -208,9 +207,9 @@ func (m *Model) plan(p *Prior, e *Estimate, allowed float64) float64 {
 	return min(most, allowed)
 }
 
-// quick is the place of the service time below which a quarter of the belief lies, were
-// the capacity at a place: many requests in progress mean that a locality is slow or that
-// it is small, and plans that go by a large one have to go by a slow one.
+// quick is the place of the service time below which a quarter of the probability lies, for a
+// given capacity: many requests in progress mean that a locality is slow or that it is small, so
+// plans with a large capacity need a long service time.
 func quick(joint *[rates][times]float64, place float64) float64 {
 	var row [times]float64
 	sum := 0.0
@@ -227,10 +226,9 @@ func quick(joint *[rates][times]float64, place float64) float64 {
 // negligible is a probability that does not count.
 const negligible = 1e-12
 
-// failures sums the belief about the ways to fail, given how servers behave and their
-// capacity. constant is the mean of the part that fails whatever the load, and another
-// that of the part of one more request/s that fails at the present rate. Next to none
-// counts as none.
+// failures sums the probabilities of the ways to fail, given how servers behave and their
+// capacity. constant is the mean of the part that fails whatever the load, and another that of
+// the part of one more request/s that fails at the present rate. Nearly none counts as none.
 func (m *Model) failures(mode, k int) (sum, constant, another float64) {
 	used := m.sent / math.Exp2(step*float64(m.low+k))
 	for e, v := range m.failed[mode][k] {
@@ -247,11 +245,11 @@ func (m *Model) failures(mode, k int) (sum, constant, another float64) {
 // negligibleError is the part of the requests whose failures do not count.
 const negligibleError = 0.0005
 
-// leastFailing is the part of the requests that fails lately from which on what one more
-// request loses counts in full.
+// leastFailing is the part of recently failed requests from which on the failures of one more
+// request count in full.
 const leastFailing = 0.003
 
-// interval is the width, in cells, of what is told of a row with this sum.
+// interval is the width, in cells, of the published interval of a row with this sum.
 func interval(row []float64, sum float64) float64 {
 	return quantile(row, (1-tail)*sum) - quantile(row, tail*sum)
 }

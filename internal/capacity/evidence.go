@@ -15,7 +15,7 @@ const (
 
 var logQueueFrom, logRefuseFrom = math.Log(queueFrom), math.Log(refuseFrom)
 
-// cells holds what is equal for all cells of a row or a diagonal.
+// cells holds the values that are equal for all cells of a row or a diagonal.
 type cells struct {
 	used     [rates]float64 // utilization
 	log      [rates]float64 // its logarithm
@@ -50,9 +50,9 @@ func newCells(m *Model, w *Window, p *Prior) *cells {
 	return c
 }
 
-// refuse notes the part that fails, and what it makes of queues if servers refused it:
-// the places that they have at a utilization follow from what they refuse, and how many
-// requests wait follows from the places.
+// refuse records the part that fails, and its effect on queues if servers refused it: the places
+// of a queue at a utilization follow from the refused part, and the number of waiting requests
+// follows from the places.
 func (c *cells) refuse(failing float64) {
 	c.refused = failing
 	for k, used := range c.used {
@@ -74,7 +74,7 @@ func (c *cells) refuse(failing float64) {
 	}
 }
 
-// leastRefused is the part of the requests that fails from which on it tells about places.
+// leastRefused is the part of failed requests from which on it is evidence about places.
 const leastRefused = 0.002
 
 // waitingIn is the mean number of requests that wait for one server with so many places.
@@ -147,7 +147,7 @@ func (m *Model) wait(w *Window, c *cells) {
 	}
 }
 
-// mostVaries bounds by how much the rate is believed to vary within a window.
+// mostVaries bounds how much the rate is assumed to vary within a window.
 const mostVaries = 0.9
 
 // varied returns the mean over two rates.
@@ -193,9 +193,9 @@ func newShape(error2, n float64) shape {
 	return s
 }
 
-// likelihood is the logarithm of the probability of n, as a part of what it is for
-// the mean that fits best. The error of the model is the same in all windows, so
-// that a cell in which it is large is no less likely for it, window by window.
+// likelihood is the logarithm of the probability of n, relative to that of the mean that fits
+// best. The error of the model is the same in all windows, so a cell with a large error does not
+// become less likely with each window.
 func (s *shape) likelihood(mean float64) float32 { return float32(s.fixed + s.of(mean)) }
 
 // absolute is the shape with likelihoods that are not relative to the mean that fits
@@ -261,8 +261,8 @@ func excessive(off, most, probability, sigma float64) float64 {
 // cellWidth is the relative width of a cell.
 const cellWidth = 0.19
 
-// completed weighs a capacity by what it would mean for the part of it that
-// succeeds: not much more than all.
+// completed weighs a capacity by the part of it that the successes would be: not much more than
+// all.
 func completed(part float64) float64 {
 	const (
 		slack  = 0.05
@@ -280,8 +280,8 @@ func tolerance(p, n float64) float64 {
 	return math.Sqrt(p*(1-p)/n + wide*wide)
 }
 
-// normal is a normal density but for its factor. Its tails end at what one window
-// may say at most.
+// normal is a normal density without its factor. Its tails limit the weight of
+// one window.
 func normal(off, sigma float64) float64 {
 	const most = 12
 	z := off / sigma
@@ -295,8 +295,8 @@ func gauss(off, sigma float64) float64 {
 	return max(-most, -z*z/2) - math.Log(sigma)
 }
 
-// utilization compares what servers report with what a capacity makes expect.
-// From about 1 on they can't report more.
+// utilization compares reported utilization with that expected for a capacity. From about 1 on
+// servers can't report more.
 func utilization(reported, used float64) float64 {
 	const (
 		spread = 0.2

@@ -13,13 +13,13 @@ const (
 	failingBy = 2.0  // part of the requests that fails, as a multiple of the units that left, up to which they explain it
 )
 
-// hang tells servers that hang from servers that are full. In both cases requests fail, and
-// many are in progress, but what is in progress at servers that hang is not how many they
-// can serve.
+// hang distinguishes servers that hang from servers that are full. In both cases requests fail,
+// and many are in progress, but the requests in progress at hanging servers are no evidence about
+// their capacity.
 type hang struct {
 	served float64 // the highest rate of a unit at which nearly all succeeded; it fades
 	ending int     // windows in which requests may still fail because of a hang
-	before *Model  // what was known before requests failed at a rate that was served; nil = they do not
+	before *Model  // the model before requests failed at a rate that was served; nil = they do not
 	since  int     // windows that were taken since
 	worst  float64 // the largest part of the requests that failed in one of them
 	found  bool    // endpoints left, which explained the failures until now
@@ -80,7 +80,7 @@ func (m *Model) suspendJudgement(w *Window) {
 	}
 }
 
-// undo returns to what was known before the hang began.
+// undo restores the model from before the hang.
 func (m *Model) undo() {
 	if m.hang.before != nil {
 		*m = *m.hang.before

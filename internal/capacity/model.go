@@ -1,6 +1,6 @@
-// Package capacity estimates what the endpoints of a locality can serve from
-// what requests experience there: their rate, how many are in progress, and how
-// many fail. It is pure: it knows numbers only, and no clock.
+// Package capacity estimates the capacity of the endpoints of a locality from its requests: their
+// rate, how many are in progress, and how many fail. It is pure: it knows numbers only, and no
+// clock.
 package capacity
 
 import "math"
@@ -53,8 +53,8 @@ func (f *failure) refused(used float64) float64 {
 // fraction returns the fraction of the requests that fails at a utilization.
 func (f *failure) fraction(used float64) float64 { return 1 - (1-f.constant)*(1-f.refused(used)) }
 
-// another is the part of one more request/s that fails, with what fails of the others
-// because of it.
+// another is the part of one more request/s that fails, with the failures that it causes among
+// the others.
 func (f *failure) another(used float64) float64 {
 	const near = 1.02
 	return min(1, max(0, (near*f.fraction(used*near)-f.fraction(used))/(near-1)))
@@ -63,7 +63,7 @@ func (f *failure) another(used float64) float64 {
 // How servers behave that get more than they can serve.
 const (
 	queueing = iota // requests wait, and fail by timeouts
-	shedding        // servers refuse what is too much
+	shedding        // servers refuse excess requests
 )
 
 // sheddingPrior is the probability that servers shed where nothing is known of it, and
@@ -73,14 +73,13 @@ const (
 	surelySheds   = 0.97
 )
 
-// Model is the joint belief about the capacity and the service time of one
-// locality. What it holds is evidence alone, as logarithms of likelihood ratios;
-// the prior is added when it is read, and may change at any time. The zero value
-// knows nothing.
+// Model is the joint probability of the capacity and the service time of one locality. It holds
+// evidence alone, as logarithms of likelihood ratios; the prior is added when it is read, and may
+// change at any time. The zero value has no evidence.
 //
-// Given the capacity, the requests in progress tell about the service time, and
-// failures about the part that fails anyway, independently of each other: so two
-// small tables for each capacity do for one large one.
+// Given the capacity, the requests in progress are evidence about the service time, and failures
+// about the part that fails anyway, independently of each other: so two small tables for each
+// capacity replace one large one.
 type Model struct {
 	began     bool
 	sent      float64 // requests/s of a unit now
@@ -96,25 +95,24 @@ type Model struct {
 	failed  [modes][rates][failures]float32 // of parts that fail anyway, given those
 }
 
-// Rules of what is remembered.
+// Rules of forgetting.
 const (
 	lately  = 0.3  // weight of a window in the part that failed lately
 	forget  = 0.03 // of the evidence with each window
-	changed = 0.01 // probability that what was known is no longer true, with each window
+	changed = 0.01 // probability that the evidence is no longer valid, with each window
 )
 
-// Outcome is what a model makes of a window.
+// Outcome says how a model used a window.
 type Outcome int
 
 // The outcomes.
 const (
 	Skipped Outcome = iota // it tells nothing: next to nothing was sent, or the locality was dead or hung
 	Taken
-	Hung // nothing succeeds at a rate that was served: what was taken of the windows in which that began is undone
+	Hung // nothing succeeds at a rate that was served: the evidence of the windows in which that began is undone
 )
 
-// Observe takes one window as evidence, unless it tells nothing about what a locality can
-// serve.
+// Observe takes one window as evidence, unless it says nothing about the capacity of a locality.
 func (m *Model) Observe(w *Window, p *Prior) Outcome {
 	if !w.valid() || !p.valid() {
 		return Skipped
@@ -146,9 +144,9 @@ func (m *Model) Observe(w *Window, p *Prior) Outcome {
 	return Taken
 }
 
-// Idle tells that next to nothing was sent for the length of a window: what is known of
-// failures and capacity is forgotten as with any other window, so that a locality that
-// was left because requests failed there is tried again.
+// Idle says that almost nothing was sent for the length of a window: evidence about failures and
+// capacity is forgotten as with any other window, so that a locality that was left because
+// requests failed there is tried again.
 func (m *Model) Idle(p *Prior) {
 	if !m.began || !p.valid() {
 		return
@@ -165,7 +163,7 @@ func cellsOf(v float64) float64 { return math.Log2(v) / step }
 // keeps its place; cells that are new have none.
 func (m *Model) place(p *Prior, perUnit float64) {
 	low := int(math.Round(cellsOf(p.PerUnit))) - rates*5/8
-	if perUnit > 0 { // room for twice the present rate, and for less than half of it
+	if perUnit > 0 { // space for twice the present rate, and for less than half of it
 		low = max(low, int(math.Ceil(cellsOf(2*perUnit)))-rates+1)
 		low = min(low, max(int(math.Floor(cellsOf(perUnit/2.5))), low-4))
 	}
@@ -192,15 +190,15 @@ func (m *Model) place(p *Prior, perUnit float64) {
 
 func abs(i int) int { return max(i, -i) }
 
-// Saved is what a later process is told of a model: the evidence about the
-// capacity, without what it rests on.
+// Saved is the part of a model that a later process gets: the evidence about the capacity,
+// without the windows behind it.
 type Saved struct {
 	Low      int       `json:"low"`      // place of the first cell, in steps of a quarter octave from 1 request/s
 	Evidence []float64 `json:"evidence"` // logarithms of likelihood ratios, from there
 	Service  float64   `json:"service"`  // service time, seconds
 }
 
-// Save returns what is worth to be kept; nothing before the first window.
+// Save returns the state worth saving; nothing before the first window.
 func (m *Model) Save(p *Prior) Saved {
 	e := m.Estimate(p)
 	if !(e.Service > 0) {
@@ -232,7 +230,7 @@ func (s *Saved) Valid() bool {
 	return true
 }
 
-// Restore makes a model of what was saved; false if that makes no sense.
+// Restore makes a model of saved state; false if the state is invalid.
 func Restore(s *Saved) (*Model, bool) {
 	if !s.Valid() {
 		return nil, false

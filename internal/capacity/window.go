@@ -9,7 +9,7 @@ const (
 	sigmas      = 3    // standard deviations that are no longer chance
 )
 
-// Window is what was observed in one report interval. Rates are requests/s.
+// Window holds the observations of one report interval. Rates are requests/s.
 type Window struct {
 	Rate float64 // of attempts
 	// Sampled is the part of Rate of the clients whose requests are counted in
@@ -20,7 +20,7 @@ type Window struct {
 	Failing                      float64 // part of the requests that failed or were given up, 0 to 1
 	Utilization                  float64 // as reported by the servers; 0 = not reported
 	Seconds                      float64 // length of the window
-	Units                        float64 // of what serves: the weight of the endpoints that take traffic
+	Units                        float64 // the serving units: the weight of the endpoints that take traffic
 	Queues                       float64 // endpoints that take traffic, each with a queue of its own; 0 = as many as units
 	// Varies is the standard deviation of the rate within windows, as a part of it: the
 	// requests in progress are counted at one moment of it.
@@ -28,14 +28,13 @@ type Window struct {
 	Timeout float64 // of the requests, in seconds; 0 = not known
 }
 
-// Prior is what is believed without evidence.
+// Prior is the estimate without evidence.
 type Prior struct {
 	PerUnit float64 // capacity of one unit, requests/s
-	Width   float64 // factor within which two thirds of the belief lie; above 1
-	Assumed bool    // nobody declared PerUnit: plans don't use it
+	Width   float64 // factor within which two thirds of the probability lie; above 1
+	Assumed bool    // PerUnit is not declared: plans don't use it
 	Service float64 // service time in seconds
-	// Shedding is the probability that the servers refuse what is too much, 0 to 1; 0 =
-	// nothing is known of it.
+	// Shedding is the probability that the servers refuse excess requests, 0 to 1; 0 = unknown.
 	Shedding float64
 }
 

@@ -146,7 +146,7 @@ func (l *loop) start(ctx context.Context) time.Duration {
 			return wait
 		}
 		if l.inFlight == l.opts.MaxProbes {
-			break // the next result makes room
+			break // the next result is sent instead
 		}
 		l.schedule.take()
 		if now.Sub(t.due) > time.Second {

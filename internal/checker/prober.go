@@ -82,7 +82,7 @@ func (t *Target) authority(ofCheck string) string {
 	return t.Address
 }
 
-// validHost tells whether a name can stand in a Host header as net/http sends
+// validHost reports whether a name can stand in a Host header as net/http sends
 // it.
 func validHost(name string) bool {
 	return name != "" && len(name) <= 512 && !strings.ContainsFunc(name, func(r rune) bool {
@@ -106,7 +106,7 @@ func lost(ctx context.Context, err error) (Outcome, error) {
 	}
 }
 
-// ownFault tells whether this machine, not the endpoint, made a probe fail.
+// ownFault reports whether this machine, not the endpoint, made a probe fail.
 func ownFault(err error) bool {
 	for _, want := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
 		if errors.Is(err, want) {

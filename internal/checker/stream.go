@@ -30,7 +30,7 @@ type session struct {
 	began   bool      // the server has answered
 }
 
-// talk keeps one stream until it breaks or ctx ends. It tells whether the
+// talk keeps one stream until it breaks or ctx ends. It reports whether the
 // server answered.
 func (c *Checker) talk(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)

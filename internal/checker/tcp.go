@@ -30,7 +30,7 @@ func newTCP(m *corev3.HealthCheck_TcpHealthCheck, l link) (func(Target) (Prober,
 	return func(t Target) (Prober, error) { return &tcpProber{check: c, target: t}, nil }, nil
 }
 
-// reusable tells whether a connection is good for a second probe. Servers that
+// reusable reports whether a connection is good for a second probe. Servers that
 // speak first do so once: who sends nothing would wait in vain for a second
 // greeting, and every other probe would fail.
 func (c *tcpCheck) reusable() bool {
@@ -65,7 +65,7 @@ func (p *tcpProber) Probe(ctx context.Context) (Outcome, error) {
 	return Passed, nil
 }
 
-// exchange tells how many bytes came.
+// exchange returns how many bytes came.
 func (p *tcpProber) exchange(ctx context.Context) (got int, err error) {
 	if p.conn == nil {
 		if p.conn, err = p.check.link.open(ctx, p.target.Network, p.target.Address); err != nil {
@@ -184,7 +184,7 @@ func payloadBytes(m *corev3.HealthCheck_Payload) ([]byte, error) {
 	return b, nil
 }
 
-// found tells whether all blocks stand in data, in order, with anything
+// found reports whether all blocks stand in data, in order, with anything
 // between them.
 func (p *payload) found(data []byte) bool {
 	for _, want := range p.receive {

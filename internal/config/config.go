@@ -347,7 +347,7 @@ func (c contradictions) weights(l *isobar.ServiceLocality, rates float64) {
 	}
 }
 
-// total sums a number over endpoints and tells whether all have it.
+// total sums a number over endpoints and reports whether all have it.
 func total(endpoints []isobar.Endpoint, of func(*isobar.Endpoint) float64) (sum float64, all bool) {
 	all = true
 	for i := range endpoints {

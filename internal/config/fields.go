@@ -123,7 +123,7 @@ func readLocality(v strict.Value) (isobar.Locality, bool) {
 	return l, true
 }
 
-// printable tells whether s holds neither control characters nor blanks: they
+// printable reports whether s holds neither control characters nor blanks: they
 // can't be told apart in a log, a metric or a table.
 func printable(s string) bool {
 	for _, r := range s {

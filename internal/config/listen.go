@@ -97,7 +97,7 @@ func (all *listeners) check(c *Config) {
 	}
 }
 
-// sameAddress tells whether two listeners can't both have what they ask for. Who
+// sameAddress reports whether two listeners can't both have what they ask for. Who
 // listens on all interfaces takes the port on each, of IPv4 and IPv6: Go opens one
 // socket for both.
 func sameAddress(a, b string) bool {

@@ -331,7 +331,7 @@ func (r *scenarioReader) losses(v strict.Value) {
 					v.Errorf("remove it, or lose reports or pushes", "%s is lost as a whole, not of one locality", x.What)
 				default:
 					x.Locality = l
-					r.somebody(v, l)
+					r.lacksClients(v, l)
 				}
 			}},
 			requiredSpan("from", &x.From, 0),
@@ -347,9 +347,9 @@ func (r *scenarioReader) losses(v strict.Value) {
 // maxScenarioLosses bounds how many losses each step has to look at.
 const maxScenarioLosses = 1_000
 
-// somebody warns of a place without clients: neither demand comes from there, nor
+// lacksClients warns of a place without clients: neither demand comes from there, nor
 // does a service run there that calls another.
-func (r *scenarioReader) somebody(v strict.Value, scope isobar.Locality) {
+func (r *scenarioReader) lacksClients(v strict.Value, scope isobar.Locality) {
 	for i := range r.scenario.Demand {
 		if lies(r.scenario.Demand[i].From, scope) {
 			return
@@ -366,7 +366,7 @@ func (r *scenarioReader) somebody(v strict.Value, scope isobar.Locality) {
 	v.Warnf("check the name", "nobody sends from %s", scope)
 }
 
-// lies tells whether l is scope, or lies in it.
+// lies reports whether l is scope, or lies in it.
 func lies(l, scope isobar.Locality) bool {
 	return l.Region == scope.Region && (scope.Zone == "" || l.Zone == scope.Zone) && (scope.SubZone == "" || l.SubZone == scope.SubZone)
 }

@@ -16,10 +16,9 @@ import (
 // errUnplayed says that a drain could not be looked at in full.
 var errUnplayed = errors.New("there was no time to simulate the loss of each zone")
 
-// Breaches tells what a drain would make too much, and worse than it is: a line
-// each, none where what is left keeps its ceilings, also without one more zone
-// if it could do that before. It looks some ticks ahead: what is drained moves
-// at once.
+// Breaches lists the limits that a drain would exceed, and exceed further than the present does:
+// a line each, none if the remaining capacity keeps its ceilings, also without one more zone if
+// it could do that before. It looks some ticks ahead: drained load moves at once.
 func (v *previews) Breaches(ctx context.Context, d plan.Drain) ([]string, error) {
 	turn, err := v.now(ctx)
 	if err != nil {
@@ -42,7 +41,7 @@ func (v *previews) BreachesOf(ctx context.Context, services []isobar.Service) ([
 	return v.breaches(ctx, turn, func() (*plan.Preview, error) { return plan.NewPreview(&changed, v.tick()) })
 }
 
-// breaches plays what begin begins with, and compares it with the present.
+// breaches plays the input of begin, and compares it with the present.
 func (v *previews) breaches(ctx context.Context, present *plan.Turn, begin func() (*plan.Preview, error)) ([]string, error) {
 	deadline := time.Now().Add(previewPatience)
 	p, err := play(ctx, plan.QuickTicks, begin)
@@ -56,8 +55,8 @@ func (v *previews) breaches(ctx context.Context, present *plan.Turn, begin func(
 	return v.unstood(ctx, present, p.Survey(), deadline)
 }
 
-// unstood tells which services of a survey would no longer stand the loss of a zone,
-// which they stand in the present.
+// unstood returns the services of a survey that would no longer survive the loss of a zone, and
+// survive it in the present.
 func (v *previews) unstood(ctx context.Context, present *plan.Turn, survey *plan.Survey, deadline time.Time) ([]string, error) {
 	after, err := v.losses(ctx, survey, deadline)
 	if err != nil {
@@ -67,7 +66,7 @@ func (v *previews) unstood(ctx context.Context, present *plan.Turn, survey *plan
 	if len(after) == 0 {
 		return nil, nil
 	}
-	// What could not stand a loss before is not to blame on this.
+	// A fleet that could not survive a loss before can't blame this.
 	now := plan.NewSurvey(present, v.tick())
 	now.Only(func(name string) bool { return after[name] != nil })
 	before, err := v.losses(ctx, now, deadline)

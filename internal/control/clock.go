@@ -22,7 +22,7 @@ type clockWatch struct {
 	start  time.Time     // with its monotonic reading
 	offset time.Duration // of the clock from the monotonic one, at the last look
 	back   time.Duration // by how much the clock went back
-	before time.Time     // what the clock had shown
+	before time.Time     // the earlier reading of the clock
 	at     time.Duration // when it was noticed, since start
 }
 
@@ -36,8 +36,8 @@ func (c *clockWatch) begin(now, saved time.Time) {
 	}
 }
 
-// look compares the clock with the monotonic one: running is the time since the
-// start, shown what the clock has gone on by.
+// look compares the clock with the monotonic one: running is the time since the start, shown the
+// change of the clock.
 func (c *clockWatch) look(running, shown time.Duration) (back time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,15 +62,15 @@ func (c *clockWatch) setBack(now time.Time) (time.Duration, time.Time) {
 	return c.back, c.before
 }
 
-// farAhead is what is added where neither clock tells for how long the process before
-// can have gone on: ten years, in milliseconds.
+// farAhead is added if neither clock shows for how long the previous process can have continued:
+// ten years, in milliseconds.
 const farAhead = 10 * 365 * 24 * 3600 * 1000
 
-// beyond is where the versions of a process begin whose predecessor reserved versions
-// up to version: by one more for each millisecond since that state was saved, which is
-// more than anybody publishes. The predecessor may have gone on without being able to
-// save, and what it saved last may be damaged. Time is that of the machine since it
-// was booted, which nobody sets back; after a reboot, that of the clock.
+// beyond is the first version of a process whose predecessor reserved versions up to version: one
+// more for each millisecond since that state was saved, which is more than any process publishes.
+// The predecessor may have continued without being able to save, and its last saved state may be
+// damaged. Time is that of the machine since it was booted, which no time service sets back;
+// after a reboot, that of the clock.
 func beyond(saved *plan.Saved, version uint64, now time.Time, boot Boot) uint64 {
 	if saved.Made.IsZero() {
 		return version + 1

@@ -42,8 +42,8 @@ func (l *Loop) runInGroup(ctx context.Context) error {
 	return nil
 }
 
-// startInGroup prepares what leaders and followers have. A plan that this replica
-// had before is shown as it is.
+// startInGroup prepares the state that leaders and followers have. It shows an earlier plan of
+// this replica as it is.
 func (l *Loop) startInGroup() error {
 	saved, err := l.opts.State.LoadPlan()
 	if err != nil {
@@ -61,8 +61,8 @@ func (l *Loop) startInGroup() error {
 	return nil
 }
 
-// follow shows the leader's plans, and sends it what clients tell, until this
-// replica leads or ctx ends.
+// follow shows the leader's plans, and sends it the reports of clients, until this replica leads
+// or ctx ends.
 func (l *Loop) follow(ctx context.Context) {
 	tick := newTicker(l.opts.timing().Tick)
 	defer tick.timer.Stop()
@@ -108,7 +108,7 @@ func (l *Loop) receive() {
 		return
 	}
 	if o.Plan.Provisional && before != nil && !before.Provisional {
-		return // the leader lost what this replica has: its clients keep it until the leader decides
+		return // the leader lost a plan that this replica has: its clients keep it until the leader decides
 	}
 	if change, ok := plan.Changed(before, o.Plan, o.Origin); ok {
 		l.state.note(change)
@@ -148,7 +148,7 @@ func (l *Loop) takeOver(epoch uint64) error {
 		return err
 	}
 	now := time.Now()
-	saved, found := &plan.Saved{}, health.SavedKeeper{}
+	saved, found := &plan.Saved{}, health.SavedMonitor{}
 	var lost bool // there was a leader before, and none of its plans is left
 	if base != nil {
 		*saved, lost = base.Saved, base.Plan.Provisional
@@ -165,7 +165,7 @@ func (l *Loop) takeOver(epoch uint64) error {
 			found = *kept
 		}
 	}
-	if kept := l.Current(); lost && kept != nil && !kept.Provisional { // the leader before had lost what this replica serves
+	if kept := l.Current(); lost && kept != nil && !kept.Provisional { // the previous leader had lost the plan that this replica serves
 		*saved, lost = kept.Save(), false
 	}
 	saved.Paused = paused
@@ -177,17 +177,17 @@ func (l *Loop) takeOver(epoch uint64) error {
 	return l.goOnFrom(saved, fmt.Sprintf("this replica leads its group from epoch %d on", epoch), lost)
 }
 
-// goOnFrom makes the first plan of a leader, or of one that has gathered what clients do.
+// goOnFrom makes the first plan of a leader, or of one that has gathered the shares of clients.
 func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) error {
 	version, err := l.group.Next(false)
 	if err != nil {
 		return err
 	}
-	l.recorders.each(Recorder.Stopped) // what they took down does not lead here
+	l.recorders.each(Recorder.Stopped) // their recorded inputs do not lead to this state
 	now := time.Now()
 	decides := &decider{Decider: plan.NewDecider(l.opts.timing().Interval, saved.Demand(), now), recorders: &l.recorders}
 	topology, operators := l.opts.Topology.State()
-	first, err := plan.Restore(saved, topology, l.health.keeper.Table(operators), now, version)
+	first, err := plan.Restore(saved, topology, l.health.monitor.Table(operators), now, version)
 	if err != nil {
 		return fmt.Errorf("the first plan: %w", err)
 	}
@@ -196,19 +196,19 @@ func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) erro
 	}
 	change := plan.Restored(saved, first)
 	change.Reason = reason
-	if err := l.group.handOut(first, plan.Origin{Trigger: change.Trigger, Reason: change.Reason}, l.health.keeper, false); err != nil {
+	if err := l.group.handOut(first, plan.Origin{Trigger: change.Trigger, Reason: change.Reason}, l.health.monitor, false); err != nil {
 		return err
 	}
-	l.decider, l.lastRebase, l.decider.operators = decides, now, operators
+	l.decider, l.lastReapply, l.decider.operators = decides, now, operators
 	l.state.note(change)
 	l.publish(first)
 	return nil
 }
 
 const (
-	// enoughReturned is what fraction of the clients that are connected have to have
-	// reported before a group that has lost all its plans decides, and gatherMost is how
-	// long it waits for them: longer where gatherIntervals report intervals take longer.
+	// enoughReturned is the fraction of the connected clients that have to have reported before a
+	// group that has lost all its plans decides, and gatherMost is how long it waits for them:
+	// longer if gatherIntervals report intervals take longer.
 	enoughReturned = 0.8
 	gatherMost     = time.Minute
 	// gatherLeast is how long it waits at least, as far as endpoints do not expire before:
@@ -240,7 +240,8 @@ func (l *Loop) patience() time.Duration {
 	return most
 }
 
-// gathered is what clients do. A panic in pure code costs this turn only: nothing is known then.
+// gathered is the behaviour of clients. A panic in pure code costs this turn only: then the
+// result is empty.
 func (l *Loop) gathered(now time.Time) (observed plan.Saved, returned float64) {
 	before := l.Current()
 	defer func() {
@@ -253,8 +254,9 @@ func (l *Loop) gathered(now time.Time) (observed plan.Saved, returned float64) {
 	return l.decider.Gather(l.turn(now, before, l.opts.Reports.Collect(now)))
 }
 
-// gather takes in what clients do while the plan is provisional. Once enough of them have
-// told, or when the time is over, it goes on from that: they keep the shares that they have.
+// gather collects the behaviour of clients while the plan is provisional. Once enough of them
+// have reported, or when the time is over, the loop continues from that: they keep the shares
+// that they have.
 func (l *Loop) gather(now time.Time) {
 	observed, returned := l.gathered(now)
 	waited, most := now.Sub(l.gathering), l.patience()
@@ -279,8 +281,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// leaveGroup saves what a replica knows as it ends. Clients keep what they have: another
-// replica serves them. The last one takes back what they drop first.
+// leaveGroup saves the state of a replica as it ends. Clients keep their assignments: another
+// replica serves them. The last replica ends drops first.
 func (l *Loop) leaveGroup() {
 	l.recorders.each(Recorder.Stopped)
 	p := l.Current()
@@ -293,15 +295,15 @@ func (l *Loop) leaveGroup() {
 	saved := l.toSave()
 	last := job{plan: &saved, pages: l.state.pages}
 	if l.decided {
-		found := l.health.keeper.Save()
+		found := l.health.monitor.Save()
 		last.health = &found
 	}
 	l.state.saver.save(last)
 	l.metrics.unregister()
 }
 
-// toSave returns what a replica saves as it ends: the plan in force, with the drops where they
-// were taken back.
+// toSave returns the state that a replica saves as it ends: the plan in force, with its drops
+// even if they were ended.
 func (l *Loop) toSave() plan.Saved {
 	saved := l.state.toSave(l.Current())
 	if kept := l.withDrops; kept != nil {
@@ -366,8 +368,8 @@ func (l *Loop) awaitParting() {
 	}
 }
 
-// takeBackDrops shows clients the plan in force without its drops. The group gets it with
-// the drops, and a note that clients don't: who leads next goes on with them.
+// takeBackDrops shows clients the plan in force without its drops. The group gets it with the
+// drops, and a note that clients don't: the next leader continues with them.
 func (l *Loop) takeBackDrops(epoch uint64) error {
 	if !l.decided {
 		if err := l.takeOver(epoch); err != nil {
@@ -386,7 +388,7 @@ func (l *Loop) takeBackDrops(epoch uint64) error {
 	}
 	p := last.FinalPlan(time.Now(), version)
 	kept := p.Save()
-	found := l.health.keeper.Save()
+	found := l.health.monitor.Save()
 	if err := l.group.Publish(p, plan.Origin{}, &found, true); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (g *leader) Closing() bool                              { return g.closing 
 func (g *leader) Unserved() <-chan struct{}                  { return g.unserved }
 func (g *leader) Designate(*plan.Opened)                     {}
 func (g *leader) Next(bool) (uint64, error)                  { g.version++; return g.version, nil }
-func (g *leader) Publish(p *plan.Plan, _ plan.Origin, _ *health.SavedKeeper, _ bool) error {
+func (g *leader) Publish(p *plan.Plan, _ plan.Origin, _ *health.SavedMonitor, _ bool) error {
 	g.shared = append(g.shared, p)
 	return nil
 }

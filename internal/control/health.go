@@ -12,20 +12,20 @@ import (
 
 // Checkers are the designated health checkers, behind the stream layer.
 type Checkers interface {
-	// Collect hands over what checkers newly reported.
+	// Collect returns the new reports of checkers.
 	Collect(now time.Time) []health.Report
 	// Connected lists the checkers that are connected.
 	Connected(now time.Time) []health.Checker
-	// Ended hands over which checkers ended soon after they were told what to probe.
+	// Ended returns the checkers that ended soon after a new designation.
 	Ended() []health.Ended
-	// Designate tells checkers what to probe. It does not wait.
+	// Designate sends checkers their designations. It does not wait.
 	Designate(topology *isobar.Topology, designations []health.Designation)
 	// Changed signals that Collect or Connected give something new that should
 	// not wait for the next tick. Capacity 1.
 	Changed() <-chan struct{}
 }
 
-// nobody stands in where there is no health discovery.
+// nobody stands in for a missing health discovery service.
 type nobody struct{}
 
 func (nobody) Collect(time.Time) []health.Report                { return nil }
@@ -34,7 +34,7 @@ func (nobody) Ended() []health.Ended                            { return nil }
 func (nobody) Designate(*isobar.Topology, []health.Designation) {}
 func (nobody) Changed() <-chan struct{}                         { return nil }
 
-// healthWatch looks at what checkers say, and has its keeper decide. It is owned by the
+// healthWatch collects the reports of checkers, and has its monitor decide. It is owned by the
 // loop's goroutine.
 type healthWatch struct {
 	opts      *Options
@@ -44,27 +44,26 @@ type healthWatch struct {
 	unsaved   func() bool                 // something can't be saved now
 	shown     *atomic.Pointer[healthView] // where scrapes find it
 
-	keeper     *health.Keeper
+	monitor    *health.Monitor
 	due        time.Time             // when health should be looked at again
 	seen       time.Time             // when it was
-	clients    *health.ClientReports // what load reports told at the last tick; nil once the keeper knows
-	shownAt    time.Time             // when metrics were last told of it
+	clients    *health.ClientReports // the load reports' evidence at the last tick; nil once the monitor has it
+	shownAt    time.Time             // when metrics were last updated
 	saved      time.Time
 	dirty      bool          // verdicts or drains changed since
 	designated time.Duration // the report interval that checkers were told
 }
 
-// begin has the keeper go on from what an earlier process, or another one, knew.
-func (h *healthWatch) begin(from *health.SavedKeeper, now time.Time) {
+// begin has the monitor continue from the state of an earlier process, or of another one.
+func (h *healthWatch) begin(from *health.SavedMonitor, now time.Time) {
 	t := h.opts.timing()
-	h.keeper = health.NewKeeper(t.Interval, t.Tick, *from, now)
+	h.monitor = health.NewMonitor(t.Interval, t.Tick, *from, now)
 }
 
-// observe takes in what checkers say and reports whether clients should be
-// told of a change now.
+// observe collects the reports of checkers and reports whether to tell clients of a change now.
 func (h *healthWatch) observe(now time.Time) (publish bool) {
 	t := h.opts.timing()
-	h.keeper.Retime(t.Interval, t.Tick)
+	h.monitor.Retime(t.Interval, t.Tick)
 	topology, operators := h.opts.Topology.State()
 	event := health.Event{
 		Now: now, Topology: topology, Operators: operators,
@@ -73,9 +72,9 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 	}
 	h.clients = nil
 	h.recorders.each(func(r Recorder) { r.Observe(&event, t.Interval, t.Tick) })
-	r := h.keeper.Observe(event)
+	r := h.monitor.Observe(event)
 	if r.Designate || t.Interval != h.designated {
-		h.opts.Checkers.Designate(r.Topology, h.keeper.Placement().Designations)
+		h.opts.Checkers.Designate(r.Topology, h.monitor.Placement().Designations)
 		h.designated = t.Interval
 	}
 	h.ignored(r.Ignored)
@@ -85,7 +84,7 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 	h.due = r.Next
 	h.dirty = h.dirty || r.Publish || r.Barred
 	if age := now.Sub(h.saved); age >= saveEvery || ((h.dirty || h.unsaved()) && age >= saveHealthEvery) {
-		saved := h.keeper.Save()
+		saved := h.monitor.Save()
 		h.save(job{health: &saved})
 		h.saved, h.dirty = now, false
 	}
@@ -93,13 +92,12 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 		h.show()
 		h.shownAt = now
 	}
-	h.seen = time.Now() // the time between two looks, not of one, is what others have
+	h.seen = time.Now() // the others get the time between two looks, not the duration of one
 	return r.Publish
 }
 
-// changed has the loop look at what checkers say: now, or soon where it
-// looked just before. In an incident hundreds of them say something else than before
-// within a second, and each look goes over all services.
+// changed has the loop collect the reports of checkers: now, or soon if it did so just before. In
+// an incident hundreds of them change within a second, and each look goes over all services.
 func (h *healthWatch) changed(now time.Time) (look bool) {
 	next := h.seen.Add(healthEvery)
 	if !now.Before(next) {
@@ -114,14 +112,14 @@ func (h *healthWatch) changed(now time.Time) (look bool) {
 const (
 	// healthEvery is how long changes that checkers report wait for each other.
 	healthEvery = 50 * time.Millisecond
-	// showHealthEvery bounds how often between two ticks what metrics show is
-	// counted again: all endpoints are.
+	// showHealthEvery bounds how often between two ticks the values of metrics are counted again:
+	// all endpoints are counted.
 	showHealthEvery = time.Second
 )
 
-// saveHealthEvery bounds how often what checkers found is written: all of it
-// is, and flapping endpoints must not keep a disk busy. What a killed process
-// loses by it the checkers tell again.
+// saveHealthEvery bounds how often the votes of checkers are written: all of them are, and
+// flapping endpoints must not keep a disk busy. Checkers report again the votes that a killed
+// process loses by it.
 const saveHealthEvery = 5 * time.Second
 
 // feedReports passes the evidence of load reports to health: if clients' requests fail
@@ -147,12 +145,12 @@ func (h *healthWatch) feedReports(p *plan.Plan) {
 // release believes a mass flip of a service, in some localities or in all.
 func (h *healthWatch) release(service string, localities ...isobar.Locality) bool {
 	h.recorders.each(func(r Recorder) { r.Release(service, localities) })
-	return h.keeper.VerdictTable().Release(service, localities...)
+	return h.monitor.VerdictTable().Release(service, localities...)
 }
 
 // ages tells the planner how old verdicts are.
 func (h *healthWatch) ages() (out []plan.InputAge) {
-	for _, a := range h.keeper.VerdictTable().Ages() {
+	for _, a := range h.monitor.VerdictTable().Ages() {
 		if a.Checked {
 			out = append(out, plan.InputAge{Service: a.Service, Kind: plan.InputHealth, Age: load.Age{Some: a.Some, Most: a.Most}})
 		}
@@ -160,11 +158,11 @@ func (h *healthWatch) ages() (out []plan.InputAge) {
 	return out
 }
 
-// show leaves what metrics show where scrapes find it.
+// show stores the values of metrics for scrapes.
 func (h *healthWatch) show() {
-	book := h.keeper.VerdictTable()
-	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(h.keeper.Placement().Shortfalls),
-		silent: len(h.keeper.Silent()), suspects: h.keeper.Suspected(),
+	book := h.monitor.VerdictTable()
+	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(h.monitor.Placement().Shortfalls),
+		silent: len(h.monitor.Silent()), suspects: h.monitor.Suspected(),
 	}
 	for _, name := range book.Services() {
 		view.summaries[name] = book.Summary(name)

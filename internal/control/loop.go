@@ -16,8 +16,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
-// Loop is the control loop. Create it with New and call Run once. What is embedded in it
-// is what others read, and what plays previews beside it.
+// Loop is the control loop. Create it with New and call Run once. The embedded parts are the
+// state for other goroutines, and the previews that run beside it.
 type Loop struct {
 	status
 	*previews
@@ -39,12 +39,12 @@ type Loop struct {
 	group        membership
 	set          *view.Set
 	last         *plan.Plan // the last that was decided, drops and all
-	lastRebase   time.Time
+	lastReapply  time.Time
 	bad          map[string]time.Time // violations logged, to bound the log
 	decided      bool                 // in a group: this replica led last
 	gathering    time.Time            // in a group: since when this replica leads with a provisional plan
 	withDrops    *plan.Saved          // in a group: the plan in force as it was before drops were taken back; nil = none were
-	leaderHealth *health.SavedKeeper  // of a follower: the leader's state of health, if the keeper does not have it yet
+	leaderHealth *health.SavedMonitor // of a follower: the leader's state of health, if the monitor does not have it yet
 }
 
 // New makes a loop.
@@ -66,8 +66,8 @@ func New(opts Options) (*Loop, error) {
 	return l, nil
 }
 
-// Retime tells that Options.Timing or Options.SurveyEvery gives something new,
-// which then holds from now on and not only after the next tick or round.
+// Retime says that Options.Timing or Options.SurveyEvery returns a new value, which then holds
+// from now on and not only after the next tick or round.
 func (l *Loop) Retime() {
 	for _, woken := range []chan struct{}{l.retimed, l.survey.retimed} {
 		select {
@@ -80,11 +80,11 @@ func (l *Loop) Retime() {
 // Run runs the loop until ctx ends, then takes back what clients drop and saves
 // the plan. What can happen to the state, all of it here:
 //
-//	topology changed   rebase at once, or when the hold-off since the last is over
+//	topology changed   reapply at once, or when the hold-off since the last is over
 //	health changed     book what checkers say, or soon, after a look just before; the same, if clients should know
 //	health due         the same: votes age, and changes that were held back come out
 //	asked              answer an operator
-//	hold-off over      rebase
+//	hold-off over      reapply
 //	timing changed     the next tick comes when the new timing says, counted from the last one
 //	tick               collect reports, solve, assign, check, publish
 //	ctx done           take back drops, save and leave
@@ -120,12 +120,12 @@ func (l *Loop) decide(ctx context.Context, epoch uint64) {
 		if pending {
 			return
 		}
-		if wait := l.opts.HoldOff - time.Since(l.lastRebase); wait > 0 {
+		if wait := l.opts.HoldOff - time.Since(l.lastReapply); wait > 0 {
 			pending = true
 			holdOff.Reset(wait)
 			return
 		}
-		l.rebase()
+		l.reapply()
 	}
 	observe := func() {
 		if l.health.observe(time.Now()) {
@@ -159,7 +159,7 @@ func (l *Loop) decide(ctx context.Context, epoch uint64) {
 			look.Reset(time.Until(l.health.due))
 		case <-holdOff.C:
 			pending = false
-			l.rebase()
+			l.reapply()
 		case <-l.retimed:
 			tick.retime(l.opts.timing().Tick)
 			observe()
@@ -174,7 +174,7 @@ func (l *Loop) decide(ctx context.Context, epoch uint64) {
 	}
 }
 
-// start publishes the first plan: the saved one rebased on now, else the
+// start publishes the first plan: the saved one reapplied on now, else the
 // baseline.
 func (l *Loop) start() error {
 	now := time.Now()
@@ -193,25 +193,25 @@ func (l *Loop) start() error {
 		return err
 	}
 	topology, operators := l.opts.Topology.State()
-	first, err := plan.Restore(saved, topology, l.health.keeper.Table(operators), now, version)
+	first, err := plan.Restore(saved, topology, l.health.monitor.Table(operators), now, version)
 	if err != nil {
 		l.state.saver.close()
 		return fmt.Errorf("control: the first plan: %w", err)
 	}
-	l.lastRebase = now
+	l.lastReapply = now
 	l.state.note(plan.Restored(saved, first))
 	l.publish(first)
 	return nil
 }
 
-// startState takes up what an earlier process saved, and the demand that it knew.
+// startState restores the state of an earlier process, and the demand in it.
 func (l *Loop) startState(saved *plan.Saved, demand []load.Saved, now time.Time) {
 	l.state = newPersistence(&l.opts, saved, l.metrics)
 	l.writing.Store(l.state.saver)
 	l.decider = &decider{Decider: plan.NewDecider(l.opts.timing().Interval, demand, now), recorders: &l.recorders}
 }
 
-// startHealth brings back what an earlier process knew of health.
+// startHealth restores the health state of an earlier process.
 func (l *Loop) startHealth(now time.Time) error {
 	saved, err := l.opts.State.LoadHealth()
 	if err != nil {
@@ -219,16 +219,15 @@ func (l *Loop) startHealth(now time.Time) error {
 		return fmt.Errorf("control: the saved health: %w", err)
 	}
 	if saved == nil {
-		saved = &health.SavedKeeper{}
+		saved = &health.SavedMonitor{}
 	}
 	l.health.begin(saved, now)
 	l.health.observe(now)
 	return nil
 }
 
-// leave publishes the plan that clients keep while nobody is there: the one in
-// force without its drops. What is saved has the drops, so that a successor
-// goes on with them.
+// leave publishes the plan that clients keep while no server runs: the one in force without its
+// drops. The saved plan has the drops, so that a successor continues with them.
 func (l *Loop) leave() {
 	defer close(l.left)
 	l.last = l.Current()
@@ -242,10 +241,10 @@ func (l *Loop) leave() {
 	}
 }
 
-// stop saves the last plan, drops and all, and what checkers found.
+// stop saves the last plan, drops included, and the votes of checkers.
 func (l *Loop) stop() {
 	l.recorders.each(Recorder.Stopped)
-	saved, found := l.state.toSave(l.last), l.health.keeper.Save()
+	saved, found := l.state.toSave(l.last), l.health.monitor.Save()
 	l.state.saver.save(job{plan: &saved, health: &found, pages: l.state.pages})
 	l.state.saver.close()
 	l.metrics.unregister()

@@ -55,8 +55,8 @@ func (p *parts) Subscriptions() []xds.Subscription     { return nil }
 
 func (p *parts) LoadPlan() (*plan.Saved, error) { return p.stored, nil }
 
-func (p *parts) LoadHealth() (*health.SavedKeeper, error) { return nil, nil } //nolint:nilnil // as State says
-func (p *parts) SaveHealth(health.SavedKeeper) error      { return p.saveErr }
+func (p *parts) LoadHealth() (*health.SavedMonitor, error) { return nil, nil } //nolint:nilnil // as State says
+func (p *parts) SaveHealth(health.SavedMonitor) error      { return p.saveErr }
 
 func (p *parts) LoadHistory() ([]plan.Page, error) { return nil, nil }
 func (p *parts) SavePage(plan.Page) error          { return p.saveErr }

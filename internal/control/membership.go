@@ -9,7 +9,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// GroupRole is what a loop may do in a group of replicas.
+// GroupRole is the role of a loop in a group of replicas.
 type GroupRole uint8
 
 // The roles of a loop in its group.
@@ -29,23 +29,22 @@ const (
 type Group interface {
 	// Changed signals that Role or Received give something new. Capacity 1.
 	Changed() <-chan struct{}
-	// Role returns what the loop may do now, and in which epoch.
+	// Role returns the present role of the loop, and its epoch.
 	Role() (role GroupRole, epoch uint64)
 	// Received returns the newest plan of another replica; nil where there is none.
 	Received() *plan.Opened
-	// Assume prepares a new leader: it reads what operators wrote, and puts it in force
-	// in the topology with the configuration of the group. It returns the newest plan of
-	// the group, which the leader goes on from, nil where there is none; and what
-	// operators paused.
+	// Assume prepares a new leader: it reads the operators' writes, and puts them in force in the
+	// topology with the configuration of the group. It returns the newest plan of the group, from
+	// which the leader continues, nil if there is none; and the operators' pauses.
 	Assume() (base *plan.Opened, paused plan.Pauses, err error)
-	// Paused makes what Current pauses durable for the group.
+	// Paused makes the pauses of Current durable for the group.
 	Paused(ctx context.Context) error
 	Publications
 	Ending
-	// Report sends what clients told this replica to the leader. health says that only
-	// what checkers told is sent, which does not wait for a tick.
+	// Report sends the reports of this replica's clients to the leader. health says that only
+	// those of checkers are sent, which does not wait for a tick.
 	Report(now time.Time, healthOnly bool)
-	// Designate tells the checkers of this replica what the leader wants them to probe.
+	// Designate sends the checkers of this replica the designations of the leader.
 	Designate(o *plan.Opened)
 }
 
@@ -54,21 +53,21 @@ type Publications interface {
 	// Next returns the version of the next plan. reapply says that the plan only carries
 	// weights over. An error says that the replica may not publish.
 	Next(reapply bool) (uint64, error)
-	// Publish hands a plan to the group, with what the keeper knows of health. Only if it
-	// succeeds may clients get the plan.
-	Publish(p *plan.Plan, o plan.Origin, found *health.SavedKeeper, reapply bool) error
+	// Publish hands a plan to the group, with the state of the monitor. Only if it succeeds may
+	// clients get the plan.
+	Publish(p *plan.Plan, o plan.Origin, found *health.SavedMonitor, reapply bool) error
 	// Reserved is the highest version that this epoch may use: a single server that goes
 	// on from the state begins above it.
 	Reserved() uint64
 }
 
-// Ending is what a replica that ends knows of the others.
+// Ending is the state of the other replicas for a replica that ends.
 type Ending interface {
-	// Last reports whether this replica leads and ends, and no other one that lives stays:
-	// clients will have nobody.
+	// Last reports whether this replica leads and ends, and no other live replica stays: clients
+	// will have no server.
 	Last() bool
-	// Closing reports whether this replica ends, and nobody that it hears stays: it may have to
-	// take drops back once the lease of a leader that was killed has run out, or once replicas that
+	// Closing reports whether this replica ends, and no replica that it hears stays: it may have
+	// to end drops once the lease of a leader that was killed has run out, or once replicas that
 	// do not answer count as dead.
 	Closing() bool
 	// Unserved is closed when this replica, which ends, has no clients any more.
@@ -78,22 +77,22 @@ type Ending interface {
 // ErrFollower answers operators on a replica that does not lead its group.
 var ErrFollower = errors.New("this replica does not lead its group")
 
-// membership is what the group means to the loop; the zero value is that of a single
-// server, which needs nobody's leave.
+// membership connects the loop to the group; the zero value is that of a single server, which
+// needs no permission to publish.
 type membership struct {
 	Group
 
-	found   *health.SavedKeeper // what the group was last told of health
-	foundAt time.Time           // when
+	found   *health.SavedMonitor // the health that the group got last
+	foundAt time.Time            // when
 }
 
 // handOut hands a plan to the group before clients get it.
-func (m *membership) handOut(p *plan.Plan, o plan.Origin, keeper *health.Keeper, reapply bool) error {
+func (m *membership) handOut(p *plan.Plan, o plan.Origin, monitor *health.Monitor, reapply bool) error {
 	if m.Group == nil {
 		return nil
 	}
 	if found := time.Now(); m.found == nil || found.Sub(m.foundAt) >= saveHealthEvery {
-		kept := keeper.Save()
+		kept := monitor.Save()
 		m.found, m.foundAt = &kept, found
 	}
 	return m.Publish(p, o, m.found, reapply)

@@ -198,7 +198,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectCoverage tells of what is heard, and of clients that say nothing.
+// collectCoverage collects coverage, and clients that report nothing.
 func collectCoverage(gauge func(*prometheus.Desc, float64, ...string), s *plan.Service, silent []plan.SilentClients) {
 	clients := 0
 	for _, x := range silent {
@@ -208,7 +208,7 @@ func collectCoverage(gauge func(*prometheus.Desc, float64, ...string), s *plan.S
 	gauge(descSilentClients, float64(clients), s.Spec.Name)
 }
 
-// collectSites tells of the localities of a service, or only of those that need attention.
+// collectSites collects the localities of a service, or only of those that need attention.
 func collectSites(gauge func(*prometheus.Desc, float64, ...string), p *plan.Plan, s *plan.Service, exceptions bool) {
 	name := s.Spec.Name
 	for i := range s.Sites {

@@ -8,8 +8,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// healthCollector shows what checkers found, as of the last time that the loop
-// looked.
+// healthCollector shows the health of endpoints, as of the loop's last look.
 type healthCollector struct {
 	current func() *healthView
 }

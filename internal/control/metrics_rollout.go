@@ -6,8 +6,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// collectRollout shows what is served of a service and how far that is to be
-// trusted: its mode, its score and whether its shares oscillate.
+// collectRollout collects the rollout state of a service: its mode, its score and whether its
+// shares oscillate.
 func collectRollout(ch chan<- prometheus.Metric, s *plan.Service) {
 	name := s.Spec.Name
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {

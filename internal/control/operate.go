@@ -12,7 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// errLeft answers operators who ask while the server stops.
+// errLeft is the answer to operators while the server stops.
 var errLeft = errors.New("the server is stopping")
 
 // ask has something answered by the loop's goroutine, which owns the state.
@@ -49,14 +49,13 @@ func (l *Loop) Pause(ctx context.Context, pause plan.Pause) (p *plan.Plan, warni
 		}
 		pause.Since = t.Now
 		t.Paused = t.Paused.With(pause)
-		return l.decider.Rebase(t)
+		return l.decider.Reapply(t)
 	})
 }
 
-// Resume takes the pause of a service back, or all of them without one; of tells
-// who says so, and why. It returns the pauses that it took back. The error wraps
-// plan.ErrNonePaused where all services are to be resumed and none is paused: no plan
-// is made then.
+// Resume ends the pause of a service, or all pauses without one; of names the operator, and the
+// reason. It returns the ended pauses. The error wraps plan.ErrNonePaused if all services are to
+// be resumed and none is paused: then it makes no plan.
 func (l *Loop) Resume(ctx context.Context, of plan.Pause) (resumed plan.Pauses, p *plan.Plan, warnings []string, err error) {
 	origin := plan.Origin{Trigger: plan.TriggerOperator, About: of.Service, Who: of.Who, Reason: because("resume", of.Reason)}
 	p, warnings, err = l.operate(ctx, origin, func(t *plan.Turn) (*plan.Plan, error) {
@@ -65,7 +64,7 @@ func (l *Loop) Resume(ctx context.Context, of plan.Pause) (resumed plan.Pauses, 
 			return nil, err
 		}
 		resumed, t.Paused = back, remaining
-		return l.decider.Rebase(t)
+		return l.decider.Reapply(t)
 	})
 	if err != nil {
 		return nil, nil, nil, err
@@ -137,7 +136,7 @@ func (l *Loop) operate(ctx context.Context, o plan.Origin, decide func(*plan.Tur
 	return done.plan, warnings, nil
 }
 
-// because joins what an operator does with the reason, where there is one.
+// because adds the reason to an operator's action, if there is one.
 func because(what, reason string) string {
 	if reason == "" {
 		return what
@@ -145,16 +144,16 @@ func because(what, reason string) string {
 	return what + ": " + reason
 }
 
-// Health tells what is known of a service's health, or of all services that
-// have health checks for an empty name. The loop answers between two turns.
+// Health returns the health of a service, or of all services that have health checks for an empty
+// name. The loop answers between two turns.
 func (l *Loop) Health(ctx context.Context, service string) ([]health.ServiceReport, error) {
-	return ask(ctx, l, func() []health.ServiceReport { return l.health.keeper.Report(service) })
+	return ask(ctx, l, func() []health.ServiceReport { return l.health.monitor.Report(service) })
 }
 
 // HealthOverview is Health of all services, without their endpoints: it takes far
 // less of the loop's time.
 func (l *Loop) HealthOverview(ctx context.Context) ([]health.ServiceReport, error) {
-	return ask(ctx, l, func() []health.ServiceReport { return l.health.keeper.Overview() })
+	return ask(ctx, l, func() []health.ServiceReport { return l.health.monitor.Overview() })
 }
 
 // Release believes a held mass flip of a service, as an operator says; false if
@@ -163,14 +162,13 @@ func (l *Loop) Release(ctx context.Context, service string) (bool, error) {
 	return ask(ctx, l, func() bool {
 		released := l.health.release(service)
 		if released && l.health.observe(time.Now()) {
-			l.rebase()
+			l.reapply()
 		}
 		return released
 	})
 }
 
-// History lists what changed a service, or every change for an empty name,
-// newest first.
+// History lists the changes of a service, or every change for an empty name, newest first.
 func (l *Loop) History(ctx context.Context, service string) ([]plan.Change, error) {
 	return ask(ctx, l, func() []plan.Change { return l.state.history.Changes(service) })
 }
@@ -183,7 +181,7 @@ func (l *Loop) Record(ctx context.Context, r Recorder, begin func(Beginning) err
 		return l.recorders.add(r, func() error {
 			topology, operators := l.opts.Topology.State()
 			return begin(Beginning{
-				Now: time.Now(), Decider: l.decider.Decider, Keeper: l.health.keeper, Current: l.Current(), Topology: topology, Operators: operators,
+				Now: time.Now(), Decider: l.decider.Decider, Monitor: l.health.monitor, Current: l.Current(), Topology: topology, Operators: operators,
 			})
 		})
 	})
@@ -196,7 +194,7 @@ func (l *Loop) present(ctx context.Context, topology *isobar.Topology, operators
 		current := l.Current()
 		return &plan.Turn{
 			Now: time.Now(), Interval: l.opts.timing().Interval, Watched: watched(l.opts.Clients.Subscriptions(), nil), Paused: current.Paused,
-			Previous: current, Version: current.Version + 1, Topology: topology, Health: l.health.keeper.Table(operators),
+			Previous: current, Version: current.Version + 1, Topology: topology, Health: l.health.monitor.Table(operators),
 		}
 	})
 }

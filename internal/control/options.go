@@ -36,15 +36,14 @@ type Topology interface {
 
 // Reports is where load reports come from.
 type Reports interface {
-	// Collect hands over what each stream reported since the last call. The
-	// windows are valid until the next call.
+	// Collect returns the reports of each stream since the last call. The windows are valid until
+	// the next call.
 	Collect(now time.Time) []load.StreamWindow
 	// Refresh asks clients for reports on the services of the present topology.
 	Refresh()
 }
 
-// Clients is the stream layer: it gets each plan's views, and tells who
-// subscribes to what.
+// Clients is the stream layer: it gets each plan's views, and returns the subscriptions.
 type Clients interface {
 	Publish(set *view.Set)
 	Subscriptions() []xds.Subscription
@@ -56,23 +55,23 @@ type State interface {
 	LoadPlan() (*plan.Saved, error)
 	// SavePlan returns when the plan is durable.
 	SavePlan(saved plan.Saved) error
-	// LoadHealth and SaveHealth do the same for what checkers found.
-	LoadHealth() (*health.SavedKeeper, error)
-	SaveHealth(saved health.SavedKeeper) error
-	// LoadHistory and SavePage do the same for what changed: a page at a time,
-	// of which the last plan.MaxPages are kept.
+	// LoadHealth and SaveHealth do the same for the state of health.
+	LoadHealth() (*health.SavedMonitor, error)
+	SaveHealth(saved health.SavedMonitor) error
+	// LoadHistory and SavePage do the same for changes of plans: a page at a time, of which the
+	// last plan.MaxPages are kept.
 	LoadHistory() ([]plan.Page, error)
 	SavePage(page plan.Page) error
 }
 
-// Timing is what a reload of the configuration may change.
+// Timing holds the settings that a reload of the configuration may change.
 type Timing struct {
 	Tick        time.Duration    // between decisions; 0 = 5 s
 	Interval    time.Duration    // at which clients report; 0 = 5 s
-	Degradation plan.Degradation // what missing inputs do; its zero values are the defaults
+	Degradation plan.Degradation // the effects of missing inputs; its zero values are the defaults
 }
 
-// Boot is the time since the machine was booted, which goes on whoever sets the clock.
+// Boot is the time since the machine was booted, which changes of the clock do not affect.
 type Boot struct {
 	ID string // differs after each boot; "" = not known
 	Up time.Duration
@@ -81,7 +80,7 @@ type Boot struct {
 // Options of a Loop. Topology, Reports, Clients, State and Views are required.
 type Options struct {
 	Timing  func() Timing // asked at every tick; nil = the defaults
-	HoldOff time.Duration // between rebased plans; default 100 ms
+	HoldOff time.Duration // between reapplied plans; default 100 ms
 	// SurveyEvery is asked how often to play the loss of each zone; nil, or 0 =
 	// never.
 	SurveyEvery func() time.Duration
@@ -102,8 +101,8 @@ type Options struct {
 	// Boot tells since when the machine is up; nil = it is not known.
 	Boot func() Boot
 
-	// Changed is told every change of the plan, in order, by the loop: it must return at
-	// once. nil = nobody is.
+	// Changed is called with every change of the plan, in order, by the loop: it must return at
+	// once. nil = it is not called.
 	Changed func(c plan.Change)
 
 	// Silent lists the clients of a service that report no load, for metrics; nil = none.
@@ -115,7 +114,7 @@ type Options struct {
 	Registerer prometheus.Registerer // nil = no metrics
 }
 
-// complete checks what is required and fills in what may be left out.
+// complete checks the required options and sets defaults for the others.
 func (o *Options) complete() error {
 	if o.Topology == nil || o.Reports == nil || o.Clients == nil || o.State == nil || o.Views == nil {
 		return errors.New("control: Topology, Reports, Clients, State and Views are required")
@@ -145,7 +144,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// timing is what holds now.
+// timing returns the settings in force.
 func (o *Options) timing() Timing {
 	t := o.Timing()
 	return Timing{Tick: orDefault(t.Tick, DefaultTick), Interval: orDefault(t.Interval, DefaultInterval), Degradation: t.Degradation}

@@ -18,8 +18,8 @@ const saveEvery = 30 * time.Second
 // retryEvery is how often saving is tried again while it fails.
 const retryEvery = 5 * time.Second
 
-// persistence is what outlives the process: the plan, its history, and up to where versions
-// may be used. It is owned by the loop's goroutine.
+// persistence is the state that outlives the process: the plan, its history, and the last
+// reserved version. It is owned by the loop's goroutine.
 type persistence struct {
 	boot    func() Boot
 	changed func(plan.Change)
@@ -32,8 +32,8 @@ type persistence struct {
 	lastSaved time.Time
 }
 
-// newPersistence takes up what an earlier process saved. Its history is worth having,
-// but not worth refusing to serve: what can't be read is left behind.
+// newPersistence restores the state of an earlier process. Unreadable pages of its history are
+// left out: the server starts without them.
 func newPersistence(opts *Options, saved *plan.Saved, m *metrics) *persistence {
 	pages, err := opts.State.LoadHistory()
 	if err != nil {
@@ -55,7 +55,7 @@ func (p *persistence) note(c plan.Change) {
 	p.changed(c)
 }
 
-// save has a plan written with what the history has got since.
+// save has a plan written with the newest part of the history.
 func (p *persistence) save(saved *plan.Saved, made time.Time) {
 	p.saver.save(job{plan: saved, pages: p.pages})
 	p.lastSaved, p.pages = made, nil
@@ -73,8 +73,8 @@ func (p *persistence) reserve(saved plan.Saved, above uint64) error {
 	return err
 }
 
-// reserveAhead has what is saved from now on reserve the next versions as well,
-// once half of those reserved are used: publishing then never waits for the disk.
+// reserveAhead makes later saves reserve the next versions as well, once half of the reserved
+// ones are used: publishing then never waits for the disk.
 func (p *persistence) reserveAhead(version uint64) {
 	p.reserved = max(p.reserved, p.saver.durable.Load())
 	if version+reserveStep/2 > p.reserved {
@@ -90,8 +90,8 @@ func (p *persistence) toSave(of *plan.Plan) plan.Saved {
 	return saved
 }
 
-// worthSaving reports whether a restart from what is saved would serve other
-// weights, or know much older demand.
+// worthSaving reports whether a restart from the saved state would serve other weights, or have
+// much older demand.
 func (p *persistence) worthSaving(before, now *plan.Plan) bool {
 	every := saveEvery
 	if p.saver.fails() {

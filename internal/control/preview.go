@@ -10,11 +10,11 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// previewPatience bounds the time that a preview plays; what has not settled by
-// then is told as not settled. It is less than operators' tools wait.
+// previewPatience bounds the time of a preview; shares that have not converged by then are
+// reported as not converged. It is less than operators' tools wait.
 const previewPatience = 10 * time.Second
 
-// previews play what would become of plans. They work outside of the loop, which goes on
+// previews compute the effects of changes. They work outside of the loop, which continues
 // meanwhile, and only read.
 type previews struct {
 	opts     *Options
@@ -22,7 +22,7 @@ type previews struct {
 	panicked func() // counts an internal error
 }
 
-// source is what previews ask the loop for.
+// source is the part of the loop that previews use.
 type source interface {
 	// Current is the plan in force.
 	Current() *plan.Plan
@@ -41,8 +41,8 @@ func (v *previews) now(ctx context.Context) (*plan.Turn, error) {
 // tick is the time between two decisions.
 func (v *previews) tick() time.Duration { return v.opts.timing().Tick }
 
-// Preview tells what another topology would change, at today's demand and
-// health. It works outside of the loop, which goes on meanwhile.
+// Preview returns the changes that another topology would cause, at today's demand and health. It
+// works outside of the loop, which continues meanwhile.
 func (v *previews) Preview(ctx context.Context, topology *isobar.Topology, operators health.Table) (plan.Difference, error) {
 	turn, err := v.loop.present(ctx, topology, operators)
 	if err != nil {
@@ -51,8 +51,8 @@ func (v *previews) Preview(ctx context.Context, topology *isobar.Topology, opera
 	return difference(play(ctx, 0, func() (*plan.Preview, error) { return plan.NewPreview(turn, v.tick()) }))
 }
 
-// WhatIf tells what would become of the present topology and health. It works
-// outside of the loop, as Preview does.
+// WhatIf returns the effects of a loss, a drain or more demand on the present topology and
+// health. It works outside of the loop, as Preview does.
 func (v *previews) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, error) {
 	turn, err := v.now(ctx)
 	if err != nil {
@@ -69,15 +69,15 @@ func (v *previews) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference,
 	return out, err
 }
 
-// whatIfRolledBack tells what a rollback would change. It needs the history, which
-// belongs to the loop. Nothing moves after it, because a rollback pauses.
+// whatIfRolledBack returns the changes by a rollback. It needs the history, which belongs to the
+// loop. Nothing moves after it, because a rollback pauses.
 func (v *previews) whatIfRolledBack(ctx context.Context, turn *plan.Turn, w *plan.WhatIf) (plan.Difference, error) {
 	version, err := w.RollbackVersion()
 	if err != nil {
 		return plan.Difference{}, err
 	}
 	turn.Paused = turn.Paused.With(plan.Pause{Service: w.Rollback.Service, Since: turn.Now})
-	turn.Force = true // the difference shows what would be too much
+	turn.Force = true // the difference shows which localities would get too much
 	p, refused, err := v.loop.rolledBack(ctx, turn, version, w.Rollback.Service)
 	switch {
 	case err != nil:
@@ -94,7 +94,7 @@ func (v *previews) whatIfRolledBack(ctx context.Context, turn *plan.Turn, w *pla
 	return withLosses(out, v.rollbackBreaches(ctx, version, plan.Pause{Service: w.Rollback.Service})), nil
 }
 
-// withLosses tells what the check of a rollback found.
+// withLosses adds the result of the check of a rollback.
 func withLosses(d plan.Difference, found error) plan.Difference {
 	if tooMuch, ok := errors.AsType[*plan.TooMuchError](found); ok {
 		return withRefusals(d, tooMuch.Breaches, nil)
@@ -102,8 +102,8 @@ func withLosses(d plan.Difference, found error) plan.Difference {
 	return withRefusals(d, nil, found)
 }
 
-// withRefusals tells for which reasons the server would refuse what was asked about, or
-// why they are not known.
+// withRefusals adds the reasons for which the server would refuse the change, or why they are not
+// known.
 func withRefusals(d plan.Difference, breaches []string, err error) plan.Difference {
 	d.Refusals = breaches
 	if err != nil {

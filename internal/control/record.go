@@ -13,21 +13,19 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// Recorder takes down everything that pure code is given, before it gets it,
-// and what it decides. The loop calls it in order and does not want to wait;
-// what it hands over may change when the call has returned. operators is what
-// operators set of health.
+// Recorder records all inputs of pure code, before the code gets them, and its decisions. The
+// loop calls it in order and does not want to wait; the arguments may change when the call has
+// returned. operators holds the health set by operators.
 type Recorder interface {
-	// Observe is told of what the keeper observes, and of the intervals that
-	// hold then.
+	// Observe gets the inputs of the monitor, and the intervals that hold then.
 	Observe(e *health.Event, report, tick time.Duration)
-	// Release is told that the keeper believes a mass flip.
+	// Release is told that the monitor believes a mass flip.
 	Release(service string, localities []isobar.Locality)
-	// Tick, Rebase and Rollback are told of what is to be decided.
+	// Tick, Reapply and Rollback get the inputs of a decision.
 	Tick(t *plan.Turn, operators health.Table)
-	Rebase(t *plan.Turn, operators health.Table)
+	Reapply(t *plan.Turn, operators health.Table)
 	Rollback(t *plan.Turn, operators health.Table, h *plan.History, version uint64, service string)
-	// Decided is told what was, or why nothing was. Plans don't change.
+	// Decided gets the decision, or the error. Plans don't change.
 	Decided(before, after *plan.Plan, err error)
 	// Stopped is told that the loop ends.
 	Stopped()
@@ -39,7 +37,7 @@ type Recorder interface {
 type Beginning struct {
 	Now       time.Time
 	Decider   *plan.Decider
-	Keeper    *health.Keeper
+	Monitor   *health.Monitor
 	Current   *plan.Plan
 	Topology  *isobar.Topology
 	Operators health.Table
@@ -95,19 +93,19 @@ type decider struct {
 	operators health.Table // of the last turn
 }
 
-// Tick implements what its name says of [plan.Decider].
+// Tick records and calls [plan.Decider.Tick].
 func (d *decider) Tick(t *plan.Turn) (*plan.Plan, error) {
 	d.recorders.each(func(r Recorder) { r.Tick(t, d.operators) })
 	return d.Decider.Tick(t)
 }
 
-// Rebase implements what its name says of [plan.Decider].
-func (d *decider) Rebase(t *plan.Turn) (*plan.Plan, error) {
-	d.recorders.each(func(r Recorder) { r.Rebase(t, d.operators) })
-	return d.Decider.Rebase(t)
+// Reapply records and calls [plan.Decider.Reapply].
+func (d *decider) Reapply(t *plan.Turn) (*plan.Plan, error) {
+	d.recorders.each(func(r Recorder) { r.Reapply(t, d.operators) })
+	return d.Decider.Reapply(t)
 }
 
-// Rollback implements what its name says of [plan.Decider].
+// Rollback records and calls [plan.Decider.Rollback].
 func (d *decider) Rollback(t *plan.Turn, h *plan.History, version uint64, service string) (*plan.Plan, error) {
 	d.recorders.each(func(r Recorder) { r.Rollback(t, d.operators, h, version, service) })
 	return d.Decider.Rollback(t, h, version, service)

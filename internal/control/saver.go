@@ -12,10 +12,10 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// job is what is to be written; nil parts are left as they are.
+// job is the state to write; nil parts stay as they are.
 type job struct {
 	plan   *plan.Saved
-	health *health.SavedKeeper
+	health *health.SavedMonitor
 	pages  []plan.Page    // of the history; written before the plan that they lead up to
 	done   []chan<- error // capacity 1: told when the plan is written, or why not
 }
@@ -26,7 +26,7 @@ type saver struct {
 	state   State
 	log     *slog.Logger
 	metrics *metrics
-	next    chan job // capacity 1: what waits is replaced
+	next    chan job // capacity 1: a waiting job is replaced
 	done    chan struct{}
 
 	// durable is up to where both of the last two plans written reserve versions:
@@ -35,10 +35,10 @@ type saver struct {
 
 	mu       sync.Mutex // one write at a time
 	reserved uint64     // highest ever written: it never goes back
-	written  uint64     // what the last plan written reserves
+	written  uint64     // the versions that the last written plan reserves
 
 	noting  sync.Mutex
-	failing map[string]string // what can't be saved now, and why
+	failing map[string]string // the parts that can't be saved now, and why
 }
 
 func newSaver(state State, log *slog.Logger, m *metrics) *saver {
@@ -125,7 +125,7 @@ func (s *saver) report(what string, err error) error {
 	if err != nil {
 		s.metrics.saveErrors.Inc()
 	}
-	switch { // what goes on is told by the status and the metric
+	switch { // the status and the metric show that it lasts
 	case news && err != nil:
 		s.log.Error("could not save state; serving from memory", "what", what, "error", err)
 	case news:
@@ -134,14 +134,14 @@ func (s *saver) report(what string, err error) error {
 	return err
 }
 
-// close writes what waits and ends the goroutine.
+// close writes the waiting job and ends the goroutine.
 func (s *saver) close() {
 	close(s.next)
 	<-s.done
 }
 
-// note remembers what can't be saved now, and gives whether that is other than
-// before. Writes of different things may end at the same time.
+// note remembers a part that can't be saved now, and reports whether that has changed. Writes of
+// different parts may end at the same time.
 func (s *saver) note(what string, err error) (news bool) {
 	s.noting.Lock()
 	defer s.noting.Unlock()
@@ -164,7 +164,7 @@ func (s *saver) fails() bool {
 	return len(s.failing) > 0
 }
 
-// unsaved lists what can't be saved now, and why.
+// unsaved lists the parts that can't be saved now, and why.
 func (s *saver) unsaved() []string {
 	s.noting.Lock()
 	defer s.noting.Unlock()

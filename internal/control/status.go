@@ -9,8 +9,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// status is what others may read of the loop at any time. It is safe for concurrent use;
-// only the loop writes it.
+// status is the state of the loop that other goroutines may read at any time. It is safe for
+// concurrent use; only the loop writes it.
 type status struct {
 	current   atomic.Pointer[plan.Plan]
 	beat      atomic.Pointer[time.Time] // of the last turn of the loop
@@ -47,7 +47,7 @@ type ticks struct {
 	took  time.Duration // the last one
 }
 
-// Ticks tells how many decisions were taken, and how long the last one took.
+// Ticks returns how many decisions were taken, and how long the last one took.
 func (s *status) Ticks() (count uint64, took time.Duration) {
 	if t := s.ticked.Load(); t != nil {
 		return t.count, t.took
@@ -60,8 +60,8 @@ func (s *status) countTick(took time.Duration) {
 	s.ticked.Store(&ticks{count: count + 1, took: took})
 }
 
-// Unsaved lists what can't be written to the state now, and why; serving goes
-// on from memory. Empty when all is saved.
+// Unsaved lists the parts of the state that can't be written now, and why; serving continues from
+// memory. Empty when all is saved.
 func (s *status) Unsaved() []string {
 	if w := s.writing.Load(); w != nil {
 		return w.unsaved()
@@ -69,8 +69,8 @@ func (s *status) Unsaved() []string {
 	return nil
 }
 
-// ClockWentBack is by how much the clock of the machine went back, and what it had
-// shown before; 0 once it has caught up, or after an hour.
+// ClockWentBack is by how much the clock of the machine went back, and its reading before; 0 once
+// it has caught up, or after an hour.
 func (s *status) ClockWentBack() (time.Duration, time.Time) { return s.clock.setBack(time.Now()) }
 
 // Left is closed when the loop has published its last plan.
@@ -83,7 +83,7 @@ func (s *status) Provisional() bool { return s.provisional.Load() }
 // Undropped reports whether that plan differs from the one before.
 func (s *status) Undropped() bool { return s.undropped.Load() }
 
-// waiters wakes everybody who waits for the next plan.
+// waiters wakes all goroutines that wait for the next plan.
 type waiters struct {
 	mu sync.Mutex
 	ch chan struct{}

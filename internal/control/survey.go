@@ -29,7 +29,7 @@ type survey struct {
 	found    atomic.Pointer[reserves]
 }
 
-// reserves is what a round of the survey found. Immutable.
+// reserves is the result of a round of the survey. Immutable.
 type reserves struct {
 	at       time.Time // of the plan that it looked at
 	fills    plan.Fills
@@ -37,8 +37,8 @@ type reserves struct {
 	zones    []plan.ZoneLoss
 }
 
-// Reserves tells how each service stands the loss of its worst zone, and when
-// that was so; zero before the first round, and while there are none.
+// Reserves returns the effect of the loss of its worst zone on each service, and when it was
+// computed; zero before the first round, and while there are none.
 func (s *survey) Reserves() (at time.Time, services []plan.Reserve) {
 	if r := s.found.Load(); r != nil {
 		return r.at, r.services
@@ -46,8 +46,8 @@ func (s *survey) Reserves() (at time.Time, services []plan.Reserve) {
 	return time.Time{}, nil
 }
 
-// Losses tells how services stand the loss of each zone that serves requests, and when
-// that was so; zero before the first round, and while there are none.
+// Losses returns the effect on services of the loss of each zone that serves requests, and when
+// it was computed; zero before the first round, and while there are none.
 func (s *survey) Losses() (at time.Time, zones []plan.ZoneLoss) {
 	if r := s.found.Load(); r != nil {
 		return r.at, r.zones
@@ -73,10 +73,10 @@ func (s *survey) Survey(ctx context.Context) {
 	}
 }
 
-// rest waits until a round is due, which a reload may bring nearer or
-// farther: the interval counts from the last round on. A plan that differs much from the
-// one of the last round ends the rest, but not before a quarter of the interval is over.
-// While there are no rounds, nothing is told of those before. It gives false when ctx ended.
+// rest waits until a round is due, which a reload may bring nearer or farther: the interval
+// counts from the last round on. A plan that differs much from the one of the last round ends the
+// wait, but not before a quarter of the interval is over. While rounds are off, results of
+// earlier ones are removed. It returns false when ctx ended.
 func (s *survey) rest(ctx context.Context, last time.Time, every func() time.Duration) bool {
 	for {
 		interval := every()
@@ -139,8 +139,7 @@ func (s *survey) round(ctx context.Context) error {
 	return failed
 }
 
-// reserveCollector shows what the survey found. Labels are bounded by the
-// configuration.
+// reserveCollector shows the results of the survey. Labels are bounded by the configuration.
 type reserveCollector struct {
 	reserves func() (time.Time, []plan.Reserve)
 }

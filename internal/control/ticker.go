@@ -15,7 +15,7 @@ func newTicker(period time.Duration) *ticker {
 	return &ticker{timer: time.NewTimer(period), period: period, due: time.Now().Add(period)}
 }
 
-// retime takes over another period; what is over by now comes at once.
+// retime sets another period; a tick that is overdue by now comes at once.
 func (m *ticker) retime(period time.Duration) {
 	if period == m.period {
 		return

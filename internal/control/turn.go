@@ -11,17 +11,17 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
-// rebase carries the current weights over to the present topology and health.
-func (l *Loop) rebase() {
-	l.lastRebase = time.Now()
-	_, _ = l.next(plan.Origin{}, l.decider.Rebase, nil, true) // it is logged, and the last plan stays
+// reapply carries the current weights over to the present topology and health.
+func (l *Loop) reapply() {
+	l.lastReapply = time.Now()
+	_, _ = l.next(plan.Origin{}, l.decider.Reapply, nil, true) // it is logged, and the last plan stays
 }
 
 // tick takes one decision.
 func (l *Loop) tick() {
 	started := time.Now()
 	l.watchClock(started)
-	l.health.shownAt = time.Time{} // a tick shows what there is
+	l.health.shownAt = time.Time{} // a tick shows the plan
 	l.health.observe(started)
 	if l.Current().Provisional {
 		l.gather(started)
@@ -58,7 +58,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 		}
 		return nil, err
 	}
-	if err = l.group.handOut(p, o, l.health.keeper, reapply); err != nil {
+	if err = l.group.handOut(p, o, l.health.monitor, reapply); err != nil {
 		l.log.Warn("a plan was not published", "version", p.VersionString(), "error", err)
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 	return p, nil
 }
 
-// turn returns what the plan after another is made from, but for its version.
+// turn returns the inputs of the next plan, without its version.
 func (l *Loop) turn(now time.Time, before *plan.Plan, windows []load.StreamWindow) *plan.Turn {
 	turn := &plan.Turn{Now: now, Windows: windows, Paused: before.Paused, Previous: before}
 	// A reload puts its timing in force before its services: in this order the turn never
@@ -79,7 +79,7 @@ func (l *Loop) turn(now time.Time, before *plan.Plan, windows []load.StreamWindo
 	timing := l.opts.timing()
 	turn.Interval, turn.Degradation, turn.Ages = timing.Interval, timing.Degradation, l.ages(turn.Now)
 	turn.Watched = watched(l.opts.Clients.Subscriptions(), turn.Topology)
-	turn.Health = l.health.keeper.Table(l.decider.operators)
+	turn.Health = l.health.monitor.Table(l.decider.operators)
 	return turn
 }
 
@@ -101,7 +101,7 @@ func (l *Loop) publish(p *plan.Plan) {
 	}
 }
 
-// show tells the streams of a plan, and whoever waits for one.
+// show gives a plan to the streams, and to goroutines that wait for one.
 func (l *Loop) show(p *plan.Plan) {
 	l.set = l.opts.Views(p, l.set)
 	l.opts.Reports.Refresh()
@@ -114,8 +114,8 @@ func (l *Loop) show(p *plan.Plan) {
 	l.waiters.wake()
 }
 
-// watched tells the planner who watches which services of a topology: names of none, of
-// which clients may have millions, cost it nothing. nil = also services that may come.
+// watched returns which sources watch which services of a topology: names without a service, of
+// which clients may have millions, cost the planner nothing. nil = also services that may come.
 func watched(subscriptions []xds.Subscription, topology *isobar.Topology) []plan.Watched {
 	n := 0
 	known := func(s *xds.Subscription) bool {
@@ -160,10 +160,10 @@ func (l *Loop) watchClock(now time.Time) {
 // logEvery bounds how often the same broken rule of the same service is logged.
 const logEvery = time.Minute
 
-// maxBad bounds what is remembered for that.
+// maxBad bounds the remembered violations.
 const maxBad = 1000
 
-// report counts and logs what the check refused.
+// report counts and logs the violations that the check found.
 func (l *Loop) report(p *plan.Plan) {
 	for i := range p.Violations {
 		v := &p.Violations[i]

@@ -30,7 +30,7 @@ func FuzzSaved(f *testing.F) {
 			return
 		}
 		top, table := r.State()
-		_, _ = plan.Next(plan.Input{Now: time.Unix(0, 0), Trigger: assign.Rebase, Topology: top, Health: table, Version: 1}) // an error keeps the plan before
+		_, _ = plan.Next(plan.Input{Now: time.Unix(0, 0), Trigger: assign.Reapply, Topology: top, Health: table, Version: 1}) // an error keeps the plan before
 		names := len(r.List())
 		r.Overrides()
 		again, err := discovery.Open(t.Context(), o)

@@ -190,9 +190,8 @@ type Settling struct {
 	moving time.Time         // when the first content was seen that did not stay; zero = it is at rest
 }
 
-// Rest takes note of the sum of the content that a look at now found. It returns for how
-// long that must stay the same before it counts, 0 = it counts, and since when the content
-// has been changing.
+// Rest records the sum of the content that a look at now found. It returns for how long that must
+// stay the same before it counts, 0 = it counts, and since when the content has been changing.
 func (s *Settling) Rest(sum [sha256.Size]byte, now time.Time, settle time.Duration) (wait, changing time.Duration) {
 	if s.since.IsZero() || sum != s.seen {
 		s.seen, s.since = sum, now

@@ -50,7 +50,7 @@ type EnvoyCheckerOptions struct {
 	ID       string // node.id
 	Locality isobar.Locality
 	Build    EnvoyBuild
-	// Probe tells how a probe that begins now will end; nil = all pass. It must
+	// Probe returns how a probe that begins now will end; nil = all pass. It must
 	// be safe for concurrent use and must not call the checker.
 	Probe func(cluster, address string, now time.Time) ProbeOutcome
 	// Seed of the jitter of reconnects.

@@ -10,7 +10,7 @@ import (
 // idleCheck is how often a fake Envoy looks around when it has nothing to do.
 const idleCheck = time.Hour
 
-// nextEvent tells how long nothing happens.
+// nextEvent returns how long nothing happens.
 func (e *EnvoyChecker) nextEvent(now time.Time) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -57,8 +57,8 @@ func ServeIsobar(ctx context.Context, topology *isobar.Topology, s *Scenario) (M
 // Mark marks the present moment in the server's charts.
 func (s *isobarServer) Mark(text string) { s.server.Mark(text) }
 
-// awaitPlan returns once the first plan is published: whoever asks the server
-// before that gets an answer that says to wait.
+// awaitPlan returns once the first plan is published: earlier requests to the server get an
+// answer that says to wait.
 func (s *isobarServer) awaitPlan(ctx context.Context) error {
 	const patience = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -165,7 +165,7 @@ func (g *replicaGroup) start(r *replicaProcess) error {
 	}
 	r.ended = make(chan struct{})
 	go func() {
-		_ = r.cmd.Wait() // whoever ends it knows why
+		_ = r.cmd.Wait() // the code that ends it knows why
 		close(r.ended)
 	}()
 	return nil

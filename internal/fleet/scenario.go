@@ -44,8 +44,8 @@ type ScenarioZone struct {
 	Locality isobar.Locality
 	Backends int
 	Rate     float64 // requests/s
-	// Declared is what the management server is told of the zone's capacity, as a part of
-	// it; 0 = 1. Requests in progress tell what it really is.
+	// Declared is the capacity of the zone in the configuration, as a part of the real one; 0 =
+	// 1. Requests in progress show the real one.
 	Declared float64
 }
 

@@ -148,7 +148,7 @@ func (r *Run) hangOutcome() HangOutcome {
 	return o
 }
 
-// lossFound tells how long after the loss the last backend of its zone was
+// lossFound returns how long after the loss the last backend of its zone was
 // believed to be down.
 func (r *Run) lossFound() (found bool, seconds float64) {
 	end := r.began.Add(r.scenario.Length())

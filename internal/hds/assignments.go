@@ -76,7 +76,7 @@ func (o *assignments) services(id string) iter.Seq[[]health.Key] {
 	}
 }
 
-// knows tells whether a checker was thought of when these assignments were made.
+// knows reports whether a checker was thought of when these assignments were made.
 func (o *assignments) knows(id string) bool {
 	_, ok := o.keys[id]
 	return ok
@@ -105,7 +105,7 @@ func (o *assignments) site(name string) *site {
 	return s
 }
 
-// altered tells whether an endpoint is in another locality, or probed elsewhere or
+// altered reports whether an endpoint is in another locality, or probed elsewhere or
 // with other TLS settings, than when a slot was made for it. Of those that are gone it does not.
 func (o *assignments) altered(s *slot) bool {
 	site := o.site(s.key.Service)
@@ -165,8 +165,8 @@ func (w *work) add(s *site, keys []health.Key, can health.Protocols) {
 	}
 }
 
-// cluster is what a checker is told of a service, nil for nothing, and tells
-// whether there is something that it can't probe.
+// cluster is the message to a checker about a service, nil for none, and reports whether the
+// checker can't probe a part of it.
 func (s *site) cluster(keys []health.Key, can health.Protocols) (c *healthv3.ClusterHealthCheck, slots []slot, unfit bool, err error) {
 	if !can.Has(s.needs) {
 		return nil, nil, true, nil
@@ -180,7 +180,7 @@ func (s *site) cluster(keys []health.Key, can health.Protocols) (c *healthv3.Clu
 }
 
 // pick gathers the endpoints that a checker can probe by locality, in the order
-// of the topology, and tells whether it had to leave others out.
+// of the topology, and reports whether it had to leave others out.
 func (s *site) pick(keys []health.Key, can health.Protocols) (targets []convert.ProbeTarget, slots []slot, unfit bool) {
 	chosen := make([][]bool, len(s.service.Localities))
 	for _, k := range keys {
@@ -236,9 +236,8 @@ type drain struct {
 	until   time.Time
 }
 
-// drained turns clusters that are not wanted any more into draining ones and
-// gives those that have to be told of, by name; again is when the next of them
-// may go, zero for never.
+// drained turns clusters that are not wanted any more into draining ones and returns those that
+// have to be sent, by name; again is when the next of them may go, zero for never.
 func (d *sentWork) drained(wanted []*healthv3.ClusterHealthCheck, now time.Time, wait time.Duration) (out []*healthv3.ClusterHealthCheck, again time.Time) {
 	want := make(map[string]bool, len(wanted))
 	for _, c := range wanted {
@@ -288,7 +287,7 @@ type basis struct {
 type share struct {
 	site *site
 	keys []health.Key
-	sum  [sha256.Size]byte // of the cluster, encoded; zero where there is none to be told of
+	sum  [sha256.Size]byte // of the cluster, encoded; zero if none is to be sent
 }
 
 // sums are those of clusters, by name.
@@ -324,7 +323,7 @@ func newBasis(o *assignments, id string, can health.Protocols, interval time.Dur
 	return b
 }
 
-// holds tells whether a checker is told by new assignments what it was told before.
+// holds reports whether a checker is told by new assignments what it was told before.
 func (b *basis) holds(o *assignments, id string, can health.Protocols, interval time.Duration) bool {
 	if b == nil || b.can != can || b.interval != interval {
 		return false

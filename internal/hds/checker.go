@@ -87,7 +87,7 @@ func (c *checker) hold(now time.Time) {
 	c.quiet = now.Add(c.interval + c.interval/2)
 }
 
-// held tells how long the checker must not be told anything; what there is to
+// held returns how long the checker must not be told anything; what there is to
 // tell is asked for again when it may be.
 func (c *checker) held(now time.Time) time.Duration {
 	c.mu.Lock()

@@ -87,7 +87,7 @@ type outcome struct {
 	former    int  // entries on endpoints that were taken off the checker
 	foreign   int  // entries on endpoints that it was never told to probe
 	ambiguous int  // flat entries that fit several endpoints of different status
-	crowded   int  // entries that count, but whose metadata found no room
+	crowded   int  // entries that count, but without their metadata, because of the limit
 	sample    string
 }
 

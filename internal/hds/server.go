@@ -413,9 +413,9 @@ const (
 	mostEnded = 1_000
 )
 
-// Ended hands over which checkers ended their streams, since the last call, soon
-// after they were told of something new and before they reported, in the order
-// of time. What they were told may have ended their processes.
+// Ended returns the checkers that ended their streams, since the last call, soon after a new
+// designation and before they reported, in the order of time. The new designation may have ended
+// their processes.
 func (s *Server) Ended() []health.Ended {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -452,9 +452,8 @@ func union(a, b []string) []string {
 	return slices.Compact(out)
 }
 
-// maxMetadata bounds, in bytes, what is kept of the metadata that one checker
-// adds to its entries, of all endpoints together. The metadata of entries for
-// which there is no room is dropped; their status counts.
+// maxMetadata bounds, in bytes, the metadata that one checker adds to its entries, of all
+// endpoints together. Metadata beyond it is dropped; the status counts.
 const maxMetadata = 1 << 20
 
 // AddMetadata adds to votes what the connected checkers said beside the status

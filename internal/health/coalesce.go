@@ -20,7 +20,7 @@ type Coalescer struct {
 	services map[string]*pushes
 }
 
-// pushes is what is remembered of one service.
+// pushes is the state of one service.
 type pushes struct {
 	last      [freePushes]time.Time // newest first
 	changed   time.Time             // last
@@ -34,8 +34,8 @@ func NewCoalescer(tick time.Duration) *Coalescer {
 	return &Coalescer{tick: tick, services: map[string]*pushes{}}
 }
 
-// Due notes a change of a service's health and tells whether it is to be
-// pushed now. If not, Ready gives the service when it is time.
+// Due records a change of a service's health and reports whether to push it now. If not, Ready
+// returns the service when it is time.
 func (c *Coalescer) Due(now time.Time, service string) bool {
 	p := c.services[service]
 	if p == nil {

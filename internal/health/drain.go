@@ -32,7 +32,7 @@ func (d drainedLocality) compare(o drainedLocality) int {
 	return cmp.Or(strings.Compare(d.service, o.service), d.locality.Compare(o.locality))
 }
 
-// Has tells whether a locality of a service is drained.
+// Has reports whether a locality of a service is drained.
 func (d *Drained) Has(service string, l isobar.Locality) bool {
 	if d == nil {
 		return false
@@ -84,10 +84,10 @@ type SavedDrain struct {
 	Since    time.Time       `json:"since"`
 }
 
-// Current gives what is drained now; equal pointers hold the same.
+// Current returns the drained localities; equal pointers hold the same.
 func (d *Drains) Current() *Drained { return d.current }
 
-// Save lists what is drained.
+// Save lists the drained localities.
 func (d *Drains) Save() []SavedDrain {
 	var out []SavedDrain
 	for i := range d.states {

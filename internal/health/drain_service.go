@@ -15,8 +15,7 @@ type ward struct {
 	share float64 // of its endpoints that are healthy
 }
 
-// service decides about the localities of one service and gives what is to be
-// remembered, sorted.
+// service decides about the localities of one service and returns the state to keep, sorted.
 func (d *Drains) service(now time.Time, spec *isobar.Service, table Table) []drainState {
 	wards := d.wards(spec, table)
 	out := 0 // of use

@@ -2,6 +2,8 @@ package health_test
 
 import (
 	"fmt"
+	"slices"
+	"testing"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -71,3 +73,120 @@ func designated(p *health.Placement, k health.Key) (out []string) {
 	}
 	return out
 }
+
+const interval = 2 * time.Second // of reports
+
+// fataler is what tests and properties have in common.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// world is a fleet of checkers that report to a verdict table.
+type world struct {
+	fataler
+
+	book      *health.VerdictTable
+	topology  *isobar.Topology
+	checkers  []health.Checker
+	placement health.Placement
+	now       time.Time
+	// says is what a checker reports of an endpoint; Unknown: nothing.
+	says    func(checker string, k health.Key) isobar.HealthStatus
+	silent  map[string]bool
+	ignored int
+	settled bool // nobody is designated again
+	clients *health.ClientReports
+}
+
+func newWorld(t fataler, top *isobar.Topology, checkers []health.Checker) *world {
+	w := &world{fataler: t, topology: top, checkers: checkers, now: start, silent: map[string]bool{}}
+	w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, health.Saved{}, start)
+	w.all(isobar.Healthy)
+	return w
+}
+
+// all lets every checker say the same of everything.
+func (w *world) all(h isobar.HealthStatus) {
+	w.says = func(string, health.Key) isobar.HealthStatus { return h }
+}
+
+// place designates again.
+func (w *world) place() {
+	next := health.Place(health.PlacementInput{Topology: w.topology, Checkers: w.checkers, Previous: w.placement})
+	w.placement = next
+}
+
+// reports gives what is reported in one interval.
+func (w *world) reports() (out []health.Report) {
+	for i := range w.checkers {
+		c := &w.checkers[i]
+		if w.silent[c.ID] {
+			continue
+		}
+		for _, k := range w.placement.Of(c.ID) {
+			if h := w.says(c.ID, k); h != isobar.Unknown {
+				out = append(out, health.Report{Checker: c.ID, Service: k.Service, Address: k.Address, Status: h, Arrived: w.now})
+			}
+		}
+	}
+	return out
+}
+
+// step lets one report interval pass, and gives the services that changed for
+// whatever reason.
+func (w *world) step() (changed []string) {
+	if !w.settled {
+		w.place()
+	}
+	w.now = w.now.Add(interval)
+	out := w.book.Observe(health.Observation{Now: w.now, Reports: w.reports(), Checkers: w.checkers, Placement: w.placement, Topology: w.topology, Clients: w.clients})
+	w.ignored += out.Ignored
+	changed = slices.Concat(out.Moved, out.Changed)
+	slices.Sort(changed)
+	return slices.Compact(changed)
+}
+
+func (w *world) run(d time.Duration) {
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.step()
+	}
+}
+
+// status is the verdict as clients see it: Unknown if there is none.
+func (w *world) status(service, address string) isobar.HealthStatus {
+	h, _ := w.book.Verdicts().Status(service, address)
+	return h
+}
+
+func (w *world) verdict(service, address string) health.Verdict {
+	w.Helper()
+	list := w.book.Explain(service)
+	i := slices.IndexFunc(list, func(v health.Verdict) bool { return v.Address == address })
+	if i < 0 {
+		w.Fatalf("no endpoint %s in %s", address, service)
+	}
+	return list[i]
+}
+
+// count counts the endpoints of a service with a verdict.
+func (w *world) count(service string, h isobar.HealthStatus) (n int) {
+	for _, v := range w.book.Explain(service) {
+		if v.Status == h {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) lose(id string) {
+	w.checkers = slices.DeleteFunc(slices.Clone(w.checkers), func(c health.Checker) bool { return c.ID == id })
+}
+
+// one has a service with one endpoint per zone and checkers in three zones.
+func one(tb testing.TB) *world {
+	tb.Helper()
+	return newWorld(tb, topology(service("web", 1, zoneA, zoneB, zoneC)), checkersIn(1, zoneA, zoneB, zoneC))
+}
+
+const first, second, third = "10.0.0.0:80", "10.1.0.0:80", "10.2.0.0:80"

@@ -12,18 +12,19 @@ import (
 const (
 	massFlips     = 3 // endpoints at least: two of three are no mass
 	massIntervals = 2 // of reports that a mass flip is held at least
-	// massMemory is for how long endpoints that went down count as a part of it: what
-	// takes them one by one is no better than what takes all at once.
+	// massMemory is for how long endpoints that went down count as a part of a mass failure:
+	// checkers that take endpoints one by one do as much harm as those that take all at once.
 	massMemory = 5 * time.Minute
 )
 
-// opposedFor is for how long after an endpoint went down failing requests in its locality show that
-// clients lost it, too: they report what happened before the verdict later than checkers do, and
-// nothing after it, since they don't send there any more.
+// opposedFor is for how long after an endpoint went down failing requests in its locality show
+// that clients lost it, too: their reports about the time before the verdict arrive later than
+// those of checkers, and they report nothing about the time after it, since they send no requests
+// there any more.
 const opposedFor = time.Minute
 
-// concede takes note that many requests fail in a locality: the verdicts of a moment ago are not against
-// what clients say.
+// concede records that many requests fail in a locality: clients then confirm the verdicts of a
+// moment ago.
 func (l *serviceVotes) concede(now instant, at isobar.Locality) {
 	for i := range l.records {
 		if r := &l.records[i]; r.opposed && r.locality == at && time.Duration(now-r.since) <= opposedFor {
@@ -37,7 +38,7 @@ type mass struct {
 	active   bool
 	since    instant
 	total    int               // endpoints that count; those that are added meanwhile do not
-	released []isobar.Locality // believed whatever checkers see elsewhere
+	released []isobar.Locality // accepted whatever checkers see elsewhere
 	all      bool              // the whole service is released
 }
 
@@ -56,13 +57,13 @@ func (l *serviceVotes) judgeDown(b *voting, s *sight, candidates []*record) {
 	}
 }
 
-// watch reports whether more than half of the endpoints went down within massMemory,
-// or within one window where that is longer, or would now. While a mass flip lasts, those count that went down
-// shortly before it began: time alone does not make it believable. In localities where
-// the requests of clients succeed, or did when an endpoint went down, all that are down count,
-// however long ago they went: checkers could take one endpoint every minute otherwise, or one
-// locality after the other, since none that is down has requests. Endpoints
-// that never came up, or are out of use, say nothing about what happens now.
+// watch reports whether more than half of the endpoints went down within massMemory, or within
+// one window where that is longer, or would now. While a mass flip lasts, endpoints count that
+// went down shortly before it began: time alone does not confirm it. In localities where the
+// requests of clients succeed, or succeeded when an endpoint went down, all endpoints that are
+// down count, however long ago they went: checkers could take one endpoint every minute
+// otherwise, or one locality after the other, since endpoints that are down get no requests.
+// Endpoints that never came up, or are out of use, are no evidence of a present failure.
 func (l *serviceVotes) watch(b *voting, candidates int) {
 	from := b.now
 	if l.mass.active {
@@ -108,7 +109,7 @@ func (l *serviceVotes) release(localities []isobar.Locality) bool {
 	return true
 }
 
-// Alarm tells of a mass flip that is held longer than it takes to believe it.
+// Alarm lists a mass flip that is held longer than it takes to accept one.
 type Alarm struct {
 	Service    string            `json:"service"`
 	Since      time.Time         `json:"since"`
@@ -142,9 +143,9 @@ func (l *serviceVotes) alarm(b *voting) Alarm {
 	return a
 }
 
-// sight is what checkers see everywhere. It is counted when it is first needed
-// after a sweep: once per half a report interval is often enough to tell
-// whether a checker's network works, and all too much for each report.
+// sight is the view of each checker on all endpoints. It is computed when it is first needed
+// after a sweep: once per half a report interval is often enough to judge a checker's network,
+// and computing it for each report costs too much.
 type sight struct {
 	table   *VerdictTable
 	counted bool
@@ -152,7 +153,7 @@ type sight struct {
 	in      map[vantage]seen
 }
 
-// vantage is a part of what a checker sees: a locality, or one service in it.
+// vantage is a part of a checker's view: a locality, or one service in it.
 type vantage struct {
 	checker  int32
 	locality isobar.Locality
@@ -179,7 +180,7 @@ func (s *sight) count() {
 		for i := range l.records {
 			r := &l.records[i]
 			if !r.proven || r.withdrawn {
-				continue // it would be down whoever looks
+				continue // it would be down for any checker
 			}
 			for j := range r.votes {
 				v := &r.votes[j]
@@ -198,8 +199,8 @@ func (s *sight) count() {
 	}
 }
 
-// clear reports whether a checker sees most of what is in other localities up;
-// or, if it probes nothing there, most of what belongs to other services.
+// clear reports whether a checker sees most endpoints in other localities up; or, if it probes
+// none there, most endpoints of other services.
 func (s *sight) clear(v *vote, r *record, service string) bool {
 	all, here := s.all[v.checker], s.in[vantage{checker: v.checker, locality: r.locality}]
 	if all.votes > here.votes {
@@ -209,8 +210,8 @@ func (s *sight) clear(v *vote, r *record, service string) bool {
 	return 2*(here.up-own.up) > here.votes-own.votes
 }
 
-// believes reports whether those who vote an endpoint down would be a quorum if
-// only those of them counted who have a clear sight of the rest.
+// believes reports whether the checkers that vote an endpoint down are a quorum without those
+// that see few of the other endpoints up.
 func (s *sight) believes(l *serviceVotes, r *record) bool {
 	s.count()
 	t := s.table.count(r, l.rule, func(v *vote) bool { return s.clear(v, r, l.name) })

@@ -207,7 +207,7 @@ func TestMassFlipStepByStepWithNewStreams(t *testing.T) {
 						between(o)
 						o.run(6 * time.Second)
 					}
-					if s := o.keeper.VerdictTable().Summary("web"); s.Down > 10 {
+					if s := o.monitor.VerdictTable().Summary("web"); s.Down > 10 {
 						t.Fatalf("%d of 20 are down after step %d, want at most half", s.Down, i)
 					}
 				}

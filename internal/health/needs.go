@@ -8,24 +8,22 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// How a checker can be told what to probe. Each form of the API added to what
-// it can say of a check; a checker that speaks an older one would probe
-// something else, and report it as this. They are part of what a checker can do
-// and of what endpoints need, as protocols are, but no protocols: String leaves
-// them out.
+// The ways to designate a check. Each transport API version can express more of a check; a
+// checker of an older version would probe something else, and report it as the result of this
+// check. They are part of the abilities of a checker and the needs of endpoints, as protocols
+// are, but no protocols: String leaves them out.
 const (
-	// SpeaksV2 is for what v2 can say and the form of 2017 could not: HTTP/2,
-	// request headers, statuses other than 200, a host that is not the service's
-	// name, a Redis key, another port or host name of an endpoint. No checker of
-	// that form does gRPC.
+	// SpeaksV2 is for settings that v2 has and the API of 2017 lacks: HTTP/2, request headers,
+	// statuses other than 200, a host that is not the service's name, a Redis key, another port
+	// or host name of an endpoint. No checker of 2017 does gRPC.
 	SpeaksV2 Protocols = 1 << (iota + 4)
-	// SpeaksV3 is for what only v3 can say: TLS, other methods than GET, another
-	// address of an endpoint.
+	// SpeaksV3 is for settings that only v3 has: TLS, other methods than GET, another address of
+	// an endpoint.
 	SpeaksV3
 )
 
-// Needs is what a checker must be able to do to probe the endpoints of a
-// service; those that say something of their own may need more.
+// Needs are the abilities that a checker needs to probe the endpoints of a service; endpoints
+// with settings of their own may need more.
 func Needs(s *isobar.Service) Protocols {
 	var out Protocols
 	for i := range s.HealthChecks {
@@ -34,7 +32,7 @@ func Needs(s *isobar.Service) Protocols {
 	return out
 }
 
-// NeedsOf is what an endpoint needs in addition to [Needs] of its service.
+// NeedsOf are the abilities that an endpoint needs in addition to [Needs] of its service.
 func NeedsOf(e *isobar.Endpoint) Protocols {
 	switch {
 	case e.Check == nil || e.Check.Disabled:
@@ -93,7 +91,7 @@ func needsOfCheck(s *isobar.Service, c *isobar.HealthCheck) Protocols {
 	return out
 }
 
-// describe says in words what is needed.
+// describe puts needs into words.
 func (p Protocols) describe() string {
 	switch {
 	case p.Has(SpeaksV3):

@@ -10,11 +10,11 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// office is a fleet of checkers that report to a keeper.
+// office is a fleet of checkers that report to a monitor.
 type office struct {
 	testing.TB
 
-	keeper    *health.Keeper
+	monitor   *health.Monitor
 	topology  *isobar.Topology
 	connected []health.Checker
 	operators health.Table
@@ -29,7 +29,7 @@ type office struct {
 func newOffice(tb testing.TB, top *isobar.Topology, checkers []health.Checker) *office {
 	tb.Helper()
 	o := &office{TB: tb, topology: top, connected: checkers, now: start, silent: map[string]bool{}, mute: map[string]bool{}}
-	o.keeper = health.NewKeeper(interval, tick, health.SavedKeeper{}, start)
+	o.monitor = health.NewMonitor(interval, tick, health.SavedMonitor{}, start)
 	o.says = func(string, health.Key) isobar.HealthStatus { return isobar.Healthy }
 	o.look()
 	return o
@@ -41,17 +41,17 @@ func atRest(tb testing.TB, n, each int, zones ...isobar.Locality) *office {
 	tb.Helper()
 	o := newOffice(tb, topology(service("web", n, zones...)), checkersIn(each, zones...))
 	o.run(10 * time.Second)
-	if s := o.keeper.VerdictTable().Summary("web"); s.Healthy != n*len(zones) {
+	if s := o.monitor.VerdictTable().Summary("web"); s.Healthy != n*len(zones) {
 		tb.Fatalf("%+v, want all healthy", s)
 	}
 	return o
 }
 
-// look lets the keeper look without reports.
+// look lets the monitor look without reports.
 func (o *office) look() health.Reaction { return o.observe(nil) }
 
 func (o *office) observe(reports []health.Report) health.Reaction {
-	o.last = o.keeper.Observe(health.Event{Now: o.now, Topology: o.topology, Operators: o.operators, Connected: o.connected, Reports: reports, Clients: o.clients})
+	o.last = o.monitor.Observe(health.Event{Now: o.now, Topology: o.topology, Operators: o.operators, Connected: o.connected, Reports: reports, Clients: o.clients})
 	return o.last
 }
 
@@ -59,7 +59,7 @@ func (o *office) observe(reports []health.Report) health.Reaction {
 func (o *office) step(d time.Duration) health.Reaction {
 	o.now = o.now.Add(d)
 	var out []health.Report
-	p := o.keeper.Placement()
+	p := o.monitor.Placement()
 	for i := range o.connected {
 		c := &o.connected[i]
 		if o.silent[c.ID] {
@@ -94,7 +94,7 @@ func (o *office) told(address string) isobar.HealthStatus {
 	for i := range spec.Localities {
 		for j := range spec.Localities[i].Endpoints {
 			if e := &spec.Localities[i].Endpoints[j]; e.Address == address {
-				return o.keeper.Table(o.operators).Status("web", e)
+				return o.monitor.Table(o.operators).Status("web", e)
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func (o *office) told(address string) isobar.HealthStatus {
 
 func (o *office) verdict(address string) health.Verdict {
 	o.Helper()
-	list := o.keeper.VerdictTable().Explain("web")
+	list := o.monitor.VerdictTable().Explain("web")
 	i := slices.IndexFunc(list, func(v health.Verdict) bool { return v.Address == address })
 	if i < 0 {
 		o.Fatalf("no endpoint %s", address)
@@ -133,19 +133,19 @@ func (o *office) add(i int, addresses ...string) {
 	})
 }
 
-// restart replaces the keeper by one that knows what the first one saved.
-func (o *office) restart(edit func(*health.SavedKeeper)) {
+// restart replaces the monitor by one that knows what the first one saved.
+func (o *office) restart(edit func(*health.SavedMonitor)) {
 	o.Helper()
-	text, err := json.Marshal(o.keeper.Save())
+	text, err := json.Marshal(o.monitor.Save())
 	if err != nil {
 		o.Fatal(err)
 	}
-	var saved health.SavedKeeper
+	var saved health.SavedMonitor
 	if err := json.Unmarshal(text, &saved); err != nil {
 		o.Fatal(err)
 	}
 	if edit != nil {
 		edit(&saved)
 	}
-	o.keeper = health.NewKeeper(interval, tick, saved, o.now)
+	o.monitor = health.NewMonitor(interval, tick, saved, o.now)
 }

@@ -11,8 +11,8 @@ import (
 const (
 	// DefaultCheckerRate is 10,000 endpoints every 5 s.
 	DefaultCheckerRate = 2_000.0 // probes/s
-	// DefaultEndpointRate is what health checks of all checkers together may
-	// cost an endpoint, where those whose agreement makes a verdict cost less.
+	// DefaultEndpointRate is the largest rate of probes of one endpoint by all checkers together,
+	// unless the quorum for a verdict needs more.
 	DefaultEndpointRate = 10.0 // probes/s
 )
 
@@ -32,38 +32,36 @@ type PlacementInput struct {
 	Checkers []Checker // that are connected, in any order
 	Previous Placement // the zero value for the first
 	Limits   Limits
-	Bars     []Bar // who must not probe what
+	Bars     []Bar // pairs of checkers and services that are excluded
 }
 
-// Limits bounds the work of checkers and what endpoints have to answer.
+// Limits bounds the work of checkers and the probes that endpoints have to answer.
 type Limits struct {
 	CheckerRate  float64 // probes/s of one checker; 0 = DefaultCheckerRate
 	EndpointRate float64 // probes/s of one endpoint by all checkers, or by as many as have to agree; 0 = DefaultEndpointRate
 }
 
-// Probed tells whether checkers are to probe an endpoint of a service.
+// Probed reports whether checkers are to probe an endpoint of a service.
 func Probed(s *isobar.Service, e *isobar.Endpoint) bool {
 	return len(s.HealthChecks) > 0 && (e.Check == nil || !e.Check.Disabled)
 }
 
-// Place designates checkers to the endpoints of all services with health
-// checks: for each the wanted number in the wanted number of zones, near ones
-// first, no checker much above the mean load, none above its limit.
+// Place designates checkers to the endpoints of all services with health checks: for each the
+// wanted number in the wanted number of zones, near ones first, no checker much above the mean
+// load, none above its limit.
 //
-// What was designated before stays, unless the checker is gone, can't probe
-// with a protocol that the service asks for, is barred, is over its limits, is over 1.25
-// times the mean load while another could do the work, or is one of two in a
-// zone while the endpoint's checkers are in no more zones than have to agree
-// and one in a further zone could do it. The last two are looked at only when
-// no checker was lost: a loss moves nothing but the lost share. So Place should
-// be called once more a little after a loss; with nothing left to do it gives
-// what it was given.
+// A designation stays unless its checker is gone, can't probe with a protocol that the service
+// asks for, is barred, is over its limits, is over 1.25 times the mean load while another could
+// do the work, or is one of two in a zone while the endpoint's checkers are in no more zones than
+// have to agree and one in a further zone could do it. Place looks at the last two reasons only
+// when no checker was lost: a loss moves nothing but the lost share. So call Place once more a
+// little after a loss; if nothing has to move it returns its input.
 func Place(in PlacementInput) Placement {
 	p := newPlacer(&in)
 	lost := p.keep(in.Previous)
 	p.trim()
-	// What is enough for a verdict comes first, for all: where checkers are
-	// scarce, a third one for some would leave others without any.
+	// The quorum for a verdict comes first, for all: if checkers are scarce, a third one for some
+	// would leave others without any.
 	for i := range p.jobs {
 		p.fill(i, p.jobs[i].enough)
 	}
@@ -109,7 +107,7 @@ type job struct {
 	class    int     // jobs of one class are equally far from every site
 	asked    int     // checkers that the service asks for
 	enough   int     // with fewer there is never a verdict
-	want     int     // what it asks for, within the endpoint's budget
+	want     int     // the wanted number, within the endpoint's budget
 	domains  int     // that the service asks for
 	chosen   []int   // checkers
 	barred   []int   // checkers that must not
@@ -225,7 +223,7 @@ func (p *placer) result(previous Placement) Placement {
 	return out
 }
 
-// Of lists what a checker is to probe; nil for a checker that is not known.
+// Of lists the designated endpoints of a checker; nil for a checker that is not known.
 func (p *Placement) Of(checker string) []Key {
 	i, found := slices.BinarySearchFunc(p.Designations, checker, func(d Designation, id string) int { return strings.Compare(d.Checker, id) })
 	if !found {
@@ -234,7 +232,7 @@ func (p *Placement) Of(checker string) []Key {
 	return p.Designations[i].Endpoints
 }
 
-// Equal tells whether two placements are the same.
+// Equal reports whether two placements are the same.
 func (p *Placement) Equal(o *Placement) bool {
 	return slices.EqualFunc(p.Designations, o.Designations, func(a, b Designation) bool {
 		return a.Checker == b.Checker && slices.Equal(a.Endpoints, b.Endpoints)

@@ -8,7 +8,7 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// addJobs lists what is to be probed, sorted by key.
+// addJobs lists the endpoints to probe, sorted by key.
 func (p *placer) addJobs(in *PlacementInput) {
 	if in.Topology == nil {
 		return
@@ -57,7 +57,7 @@ func sortJobs(list []job) {
 	}
 }
 
-// demands sums up what the checks of a service ask of a checker.
+// demands sums up the abilities that the checks of a service need.
 func demands(spec *isobar.Service) (needs Protocols, rate float64) {
 	for i := range spec.HealthChecks {
 		c := &spec.HealthChecks[i]
@@ -100,8 +100,8 @@ func (p *placer) distances(n *isobar.Network, to isobar.Locality) []float64 {
 	return out
 }
 
-// keep takes over what was designated before and still fits, and tells whether
-// a checker was lost.
+// keep takes over the earlier designations that still fit, and reports whether a checker was
+// lost.
 func (p *placer) keep(previous Placement) (lost bool) {
 	jobs := make(map[Key]int, len(p.jobs))
 	for i := range p.jobs {
@@ -142,7 +142,7 @@ func (p *placer) bars(list []Bar) map[string][]int {
 	return out
 }
 
-// shortfall says what a job did not get.
+// shortfall describes the missing checkers of a job.
 func (p *placer) shortfall(j *job) (Shortfall, bool) {
 	domains := p.domains(j)
 	if len(j.chosen) >= j.asked && domains >= j.domains {

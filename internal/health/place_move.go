@@ -57,8 +57,7 @@ func (p *placer) spread(i int) {
 	}
 }
 
-// rounds bounds widening and rebalancing: what one round moved can make room
-// for another.
+// rounds bounds widening and rebalancing: the moves of one round can free capacity for another.
 const rounds = 8
 
 // widen exchanges one of two checkers in a zone for one in another zone, where
@@ -78,8 +77,8 @@ func (p *placer) widen() {
 	}
 }
 
-// exchange widens one job, if a checker is near enough and has room. Those that
-// stay are enough for a verdict while the new one has nothing to say yet.
+// exchange widens one job, if a checker is near enough and below its limit. The remaining
+// checkers are enough for a verdict while the new one has not reported.
 func (p *placer) exchange(i int) bool {
 	j := &p.jobs[i]
 	if j.domains < 2 || len(j.chosen) < j.want || p.domains(j) >= min(j.want, j.domains+1) {
@@ -133,8 +132,8 @@ func (p *placer) rebalance() {
 	}
 }
 
-// hand gives a job of a checker to another one, if there is one with room and
-// the job's zones stay as many as they should be.
+// hand gives a job of a checker to another one below its limit, if the number of the job's zones
+// stays sufficient.
 func (p *placer) hand(i, from int) bool {
 	j := &p.jobs[i]
 	needed := min(j.domains, p.domains(j))

@@ -136,8 +136,8 @@ func (p *placer) fill(i, upTo int) {
 	}
 }
 
-// surplus tells which of a job's checkers it can do best without: one whose
-// zone has another, if domains are scarce; then the farthest, the busiest.
+// surplus returns the checker that a job needs least: one whose zone has another, if domains are
+// scarce; then the farthest, the busiest.
 func (p *placer) surplus(j *job) int {
 	scarce := p.domains(j) <= j.domains
 	return slices.MaxFunc(j.chosen, func(a, b int) int {

@@ -9,7 +9,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// class is what votes have to agree on: the reasons for being down may differ.
+// class is the part of a status on which votes have to agree: the reasons for being down may
+// differ.
 type class uint8
 
 const (
@@ -40,7 +41,7 @@ type tally struct {
 	zones [classes]int // that they are in
 }
 
-// voting is what votes on any endpoint are counted with: the time and the checkers.
+// voting is the context in which votes count: the time and the checkers.
 type voting struct {
 	interval time.Duration // of reports
 	epoch    time.Time
@@ -91,8 +92,8 @@ func (b *voting) fresh(v *vote) bool {
 		v.stream.Equal(b.checkers[v.checker].since)
 }
 
-// counts reports whether a fresh vote may be believed: a checker that has never
-// seen the endpoint healthy begins with unhealthy, without having probed.
+// counts reports whether a fresh vote counts: a checker that has never seen the endpoint healthy
+// begins with unhealthy, without having probed.
 func (b *voting) counts(v *vote, r rule) bool {
 	return classOf(v.status) != classDown || v.healthy || b.since(v.listed) >= r.grace
 }
@@ -170,8 +171,8 @@ func (l *serviceVotes) judge(b *voting, s *sight, all bool) {
 	l.judgeDown(b, s, candidates)
 }
 
-// weigh judges one endpoint, and tells whether it is to go down if that is not
-// part of a mass flip.
+// weigh judges one endpoint, and reports whether it is to go down if that is not part of a mass
+// flip.
 func (l *serviceVotes) weigh(b *voting, r *record) (candidate bool) {
 	t := b.count(r, l.rule, nil)
 	agreed, current := t.agreed(l.rule), classOf(r.status)

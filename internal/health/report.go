@@ -2,7 +2,7 @@ package health
 
 import "github.com/isobar-xds/isobar"
 
-// ServiceReport is what is known of the health of one service.
+// ServiceReport describes the health of one service.
 type ServiceReport struct {
 	Service    string            `json:"service"`
 	Summary    Summary           `json:"summary"`
@@ -15,7 +15,7 @@ type ServiceReport struct {
 
 // Report describes a service, or all services with health checks for an empty
 // name; a service without health checks has none.
-func (k *Keeper) Report(service string) []ServiceReport {
+func (k *Monitor) Report(service string) []ServiceReport {
 	out := k.overview(service)
 	for i := range out {
 		out[i].Endpoints = k.table.Explain(out[i].Service)
@@ -24,9 +24,9 @@ func (k *Keeper) Report(service string) []ServiceReport {
 }
 
 // Overview describes all services with health checks, without their endpoints.
-func (k *Keeper) Overview() []ServiceReport { return k.overview("") }
+func (k *Monitor) Overview() []ServiceReport { return k.overview("") }
 
-func (k *Keeper) overview(service string) []ServiceReport {
+func (k *Monitor) overview(service string) []ServiceReport {
 	alarms := k.table.Alarms()
 	short := map[string][]Shortfall{}
 	for _, s := range k.placement.Shortfalls {

@@ -39,9 +39,8 @@ func NewRoster(hold time.Duration, saved []Checker, now time.Time) *Roster {
 	return r
 }
 
-// Observe takes the checkers that are connected, and tells whether Place
-// should be called: because the list changed, or because some time after a loss
-// the rest can be balanced.
+// Observe takes the connected checkers, and reports whether to call Place: because the list
+// changed, or because some time after a loss the rest can be balanced.
 func (r *Roster) Observe(now time.Time, connected []Checker) (place bool) {
 	next := make([]entry, 0, len(connected))
 	for _, c := range uniqueCheckers(connected) {
@@ -83,9 +82,8 @@ func (r *Roster) find(id string) (int, bool) {
 	return slices.BinarySearchFunc(r.entries, id, func(e entry, id string) int { return strings.Compare(e.ID, id) })
 }
 
-// Checkers lists those that are connected or waited for and not set aside for
-// their silence, sorted by id: the input of Place, and what is worth saving
-// beside the placement.
+// Checkers lists the checkers that are connected or waited for and not set aside for their
+// silence, sorted by id: the input of Place, and worth saving beside the placement.
 func (r *Roster) Checkers() []Checker {
 	out := make([]Checker, 0, len(r.entries))
 	for i := range r.entries {

@@ -288,11 +288,11 @@ func (s *script) operate(verb, name string, more []string) {
 		for _, at := range more {
 			zones = append(zones, isobar.MustLocality(at))
 		}
-		if !s.keeper.VerdictTable().Release(name, zones...) {
+		if !s.monitor.VerdictTable().Release(name, zones...) {
 			s.Failf("nothing of %s is held", name)
 		}
 	case verb == "can't" && name == "accept" && len(more) == 1:
-		if s.keeper.VerdictTable().Release(more[0]) {
+		if s.monitor.VerdictTable().Release(more[0]) {
 			s.Failf("accepted, though nothing of %s should be held", more[0])
 		}
 	default:
@@ -317,7 +317,7 @@ func (s *script) client(words []string) {
 		for i := range spec.Localities {
 			for j := range spec.Localities[i].Endpoints {
 				e := &spec.Localities[i].Endpoints[j]
-				if got := s.keeper.Table(s.operators).Status(service, e); e.Address == words[1] && got != s.status(words[2]) {
+				if got := s.monitor.Table(s.operators).Status(service, e); e.Address == words[1] && got != s.status(words[2]) {
 					s.Failf("clients see %s %s, want %s", words[1], got, words[2])
 				}
 			}
@@ -351,7 +351,7 @@ func flags(v *health.Verdict) (out []string) {
 
 func (s *script) expectVerdict(address string, words []string, why string) {
 	s.Helper()
-	for _, v := range s.keeper.VerdictTable().Explain(s.serviceOf(address)) {
+	for _, v := range s.monitor.VerdictTable().Explain(s.serviceOf(address)) {
 		if v.Address != address {
 			continue
 		}
@@ -374,7 +374,7 @@ func (s *script) expectCounts(service string, words []string) {
 		s.Failf("want NUMBER VERDICT pairs")
 	}
 	got, want := map[string]int{}, map[string]int{}
-	for _, v := range s.keeper.VerdictTable().Explain(service) {
+	for _, v := range s.monitor.VerdictTable().Explain(service) {
 		for _, word := range append(flags(&v), v.Status.String()) {
 			got[word]++
 		}
@@ -393,7 +393,7 @@ func (s *script) expectCounts(service string, words []string) {
 		}
 	}
 	// The summary, which metrics show, counts the same.
-	sum := s.keeper.VerdictTable().Summary(service)
+	sum := s.monitor.VerdictTable().Summary(service)
 	down := got["unhealthy"] + got["timeout"] + got["draining"]
 	if sum.Healthy != got["healthy"] || sum.Degraded != got["degraded"] || sum.Down != down || sum.Unknown != got["unknown"] ||
 		sum.Frozen != got["frozen"] || sum.Divided != got["divided"] || sum.Pending != got["pending"] || sum.Held != got["held"] ||
@@ -405,7 +405,7 @@ func (s *script) expectCounts(service string, words []string) {
 // expectAlarm reads "alarm of SERVICE in ZONE…" or "no alarm".
 func (s *script) expectAlarm(words []string, text string) {
 	s.Helper()
-	alarms := s.keeper.VerdictTable().Alarms()
+	alarms := s.monitor.VerdictTable().Alarms()
 	if words[0] == "no" {
 		if len(alarms) != 0 {
 			s.Failf("alarms: %+v", alarms)

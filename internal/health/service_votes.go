@@ -23,14 +23,14 @@ type serviceVotes struct {
 	served  []isobar.Locality // in which the requests of clients succeed, sorted
 }
 
-// rule is what a service asks of its votes.
+// rule holds the conditions of a service for verdicts.
 type rule struct {
 	domains, least int           // agreeing zones and votes
 	grace          time.Duration // that a checker needs to find an endpoint down from the start
 	window         time.Duration // in which all checkers see one failure
 }
 
-// record is what is known of one endpoint.
+// record is the state of one endpoint.
 type record struct {
 	address  string
 	locality isobar.Locality
@@ -120,7 +120,7 @@ func (l *serviceVotes) vote(b *voting, r *record, checker int32, rep *Report) bo
 	v := &r.votes[i]
 	at := min(b.at(rep.Arrived), b.now)
 	if r.moved != never && time.Duration(at-r.moved) <= b.interval {
-		return true // the checker may not know yet, and tell of the old place
+		return true // the checker may not know yet, and report on the old place
 	}
 	if !v.stream.Equal(stream) || v.listed == never {
 		v.stream, v.listed, v.healthy = stream, at, false
@@ -140,8 +140,8 @@ func (l *serviceVotes) vote(b *voting, r *record, checker int32, rep *Report) bo
 	return true
 }
 
-// reached reports whether the requests of clients succeed in a locality: then checkers
-// that vote down most of the service are not believed, whatever they see elsewhere.
+// reached reports whether the requests of clients succeed in a locality: then votes against most
+// of the service are not accepted, whatever the checkers see elsewhere.
 func (l *serviceVotes) reached(at isobar.Locality) bool { return slices.Contains(l.served, at) }
 
 // serves reports whether a service has an endpoint that is not probed; also on a

@@ -17,14 +17,13 @@ type silence struct {
 	tries int
 }
 
-// Listen takes what checkers did, and tells whether Place should be called:
-// those that say nothing on what they are designated to for 3 report intervals
-// are set aside, and tried again after as long, twice as long the next time,
-// and so on, once they send anything; a new stream starts with a clean slate.
-// If most are silent at once, that is more likely our own network: they are
-// kept for 10 intervals. Two are always kept.
+// Listen takes the activity of checkers, and reports whether to call Place: checkers that do not
+// report on their designated endpoints for 3 report intervals are set aside, and tried again
+// after as long, twice as long the next time, and so on, once they send anything; a new stream
+// begins without this history. If most checkers stop at once, the server's own network is the
+// more likely cause: they are kept for 10 intervals. Two are always kept.
 //
-// busy tells whether a checker has work, voted when it last did some.
+// busy reports whether a checker has work, voted when it last did some.
 func (r *Roster) Listen(now time.Time, busy func(id string) bool, voted func(id string) time.Time) (place bool) {
 	passed := min(max(0, now.Sub(r.listened)), r.hold) // a pause of our own is no silence
 	if r.listened.IsZero() {

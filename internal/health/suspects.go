@@ -19,8 +19,8 @@ const (
 	suspectFor    = time.Hour        // without an end, after which a service that is probed is no longer suspected
 )
 
-// Ended says that a checker ended its stream soon after it was told of something
-// new, and before it reported.
+// Ended says that a checker ended its stream soon after it got a new designation, and before it
+// reported.
 type Ended struct {
 	Checker  string    `json:"checker"`
 	Services []string  `json:"services"` // new or changed since its last report, sorted
@@ -74,7 +74,7 @@ type suspect struct {
 	tried   string               // the last checker that was
 }
 
-// suspicion is what an observation tells the suspects.
+// suspicion is the input of the suspects from an observation.
 type suspicion struct {
 	*Event
 
@@ -82,8 +82,8 @@ type suspicion struct {
 	voters   func(service string) []string // checkers with a fresh vote, sorted
 }
 
-// observe takes an event in, and reports whether it changed what Bars gives;
-// found lists the services that are suspected from now on.
+// observe takes an event in, and reports whether it changed the result of Bars; found lists the
+// services that are suspected from now on.
 func (s *suspects) observe(e *suspicion) (changed bool, found []string) {
 	if len(e.Ended) == 0 && len(s.ends) == 0 && len(s.list) == 0 {
 		return false, nil
@@ -144,7 +144,7 @@ func sameTCP(a, b *isobar.TCPCheck) bool {
 	return bytes.Equal(a.Send, b.Send) && slices.EqualFunc(a.Receive, b.Receive, bytes.Equal)
 }
 
-// hear takes what checkers say: one that reports lives.
+// hear takes the reports of checkers: a checker that reports is alive.
 func (s *suspects) hear(reports []Report) (changed bool) {
 	for i := range reports {
 		r := &reports[i]
@@ -280,7 +280,7 @@ func (a trialist) before(b trialist) bool {
 	return a.id < b.id
 }
 
-// bars gives what checkers must not be designated to, of those given.
+// bars returns the services, of those given, that checkers must not be designated to.
 func (s *suspects) bars(checkers []Checker) (out []Bar) {
 	for _, x := range s.list {
 		for i := range checkers {

@@ -21,7 +21,7 @@ type SavedSuspect struct {
 	Tried    string               `json:"tried,omitempty"`   // the last checker that was
 }
 
-// save extracts what survives a restart.
+// save extracts the state that survives a restart.
 func (s *suspects) save() []SavedSuspect {
 	var out []SavedSuspect
 	for _, x := range s.list {
@@ -33,8 +33,8 @@ func (s *suspects) save() []SavedSuspect {
 	return out
 }
 
-// restoreSuspects takes up what an earlier process saved. What makes no sense is
-// left out: a service that is not suspected is at worst suspected again.
+// restoreSuspects restores the state that an earlier process saved. Invalid entries are left out:
+// at worst a service is suspected again.
 func restoreSuspects(saved []SavedSuspect) suspects {
 	var out suspects
 	for i := range saved {

@@ -40,7 +40,7 @@ func (m *mortals) pass(d time.Duration) {
 		m.now = m.now.Add(500 * time.Millisecond)
 		report := m.now.Sub(start)%interval == 0
 		event := health.Event{Now: m.now, Topology: m.topology}
-		p := m.keeper.Placement()
+		p := m.monitor.Placement()
 		for _, c := range m.all {
 			if at, away := m.back[c.ID]; away {
 				if m.now.Before(at) {
@@ -51,7 +51,7 @@ func (m *mortals) pass(d time.Duration) {
 			}
 			m.round(c, p.Of(c.ID), report, &event)
 		}
-		m.last = m.keeper.Observe(event)
+		m.last = m.monitor.Observe(event)
 	}
 }
 
@@ -86,7 +86,7 @@ func (m *mortals) round(c health.Checker, keys []health.Key, report bool, event 
 
 // suspected lists the services that are.
 func (m *mortals) suspected() (out []string) {
-	for _, r := range m.keeper.Overview() {
+	for _, r := range m.monitor.Overview() {
 		if r.Suspicion != nil {
 			out = append(out, r.Service)
 		}
@@ -96,7 +96,7 @@ func (m *mortals) suspected() (out []string) {
 
 // votes counts the fresh votes on the one endpoint in eu/a of a service.
 func (m *mortals) votes(service string) (n int) {
-	for _, v := range m.keeper.VerdictTable().Explain(service)[0].Votes {
+	for _, v := range m.monitor.VerdictTable().Explain(service)[0].Votes {
 		if v.Fresh {
 			n++
 		}
@@ -126,7 +126,7 @@ func TestServiceThatEndsCheckers(t *testing.T) {
 	if got := m.suspected(); !slices.Equal(got, []string{"s07"}) {
 		t.Errorf("%v are suspected, want s07 alone", got)
 	}
-	for _, r := range m.keeper.Overview() {
+	for _, r := range m.monitor.Overview() {
 		if n := m.votes(r.Service); r.Service != "s07" && n < 3 {
 			t.Errorf("%s has %d votes, want 3: it does no harm", r.Service, n)
 		}
@@ -139,7 +139,7 @@ func TestServiceThatEndsCheckers(t *testing.T) {
 	if later := len(m.ends) - before; later > 7 {
 		t.Errorf("%d checkers ended in the hour after, want one each 10 minutes", later)
 	}
-	r := m.keeper.Report("s07")[0]
+	r := m.monitor.Report("s07")[0]
 	if s := r.Suspicion; s == nil || !strings.Contains(s.Text(), "eu/a-0") || len(s.Probing) > 0 {
 		t.Errorf("%+v, want who ended named", s)
 	}
@@ -286,10 +286,10 @@ func TestPlaceBoundsEndpoints(t *testing.T) {
 func TestSuspicionSurvivesARestart(t *testing.T) {
 	m := newMortals(t, func(_, service string) bool { return service == "s07" }, numbered(20)...)
 	m.pass(12 * time.Minute)
-	if got := m.suspected(); !slices.Equal(got, []string{"s07"}) || m.keeper.Suspected() != 1 {
+	if got := m.suspected(); !slices.Equal(got, []string{"s07"}) || m.monitor.Suspected() != 1 {
 		t.Fatalf("%v are suspected, want s07", got)
 	}
-	was := m.keeper.Report("s07")[0].Suspicion
+	was := m.monitor.Report("s07")[0].Suspicion
 	before := len(m.ends)
 	m.restart(nil)
 	m.pass(time.Minute)
@@ -299,15 +299,15 @@ func TestSuspicionSurvivesARestart(t *testing.T) {
 	if n := len(m.ends) - before; n > 1 {
 		t.Errorf("%d checkers ended in the minute after the restart, want one at most: %v", n, m.ends[before:])
 	}
-	if now := m.keeper.Report("s07")[0].Suspicion; now.Ends < was.Ends || len(now.Checkers) < len(was.Checkers) {
+	if now := m.monitor.Report("s07")[0].Suspicion; now.Ends < was.Ends || len(now.Checkers) < len(was.Checkers) {
 		t.Errorf("%+v, want no less than %+v", now, was)
 	}
 
 	// What was saved can be damaged, and a check that changed meanwhile ends the suspicion.
-	m.restart(func(s *health.SavedKeeper) {
+	m.restart(func(s *health.SavedMonitor) {
 		s.Suspects = append(s.Suspects, s.Suspects[0], health.SavedSuspect{Ends: 3}, health.SavedSuspect{Service: "s08", Ends: -1})
 	})
-	if n := m.keeper.Suspected(); n != 1 {
+	if n := m.monitor.Suspected(); n != 1 {
 		t.Errorf("%d services are suspected of what was damaged, want 1", n)
 	}
 	m.deadly = func(string, string) bool { return false }

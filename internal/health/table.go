@@ -1,8 +1,7 @@
-// Package health turns what designated checkers report, and what operators
-// say, into the health of endpoints: who is to probe what ([Place]), what their
-// votes amount to ([VerdictTable]), which localities are too sick to be used
-// ([Drains]), how often a change of mind may be pushed ([Coalescer]). It is
-// pure: values in, values out.
+// Package health turns the reports of designated checkers, and the marks of operators, into the
+// health of endpoints: it designates checkers ([Place]), makes verdicts of their votes
+// ([VerdictTable]), drains localities with too few healthy endpoints ([Drains]), and limits how
+// often changes may be pushed ([Coalescer]). It is pure: values in, values out.
 package health
 
 import (
@@ -48,7 +47,7 @@ func NewTable(overrides []Override) Table {
 	return t
 }
 
-// With gives a table with o added, in place of what stood under its key.
+// With returns a table with o added, which replaces an entry of the same key.
 func (t Table) With(o Override) Table {
 	i, found := t.find(o.Key)
 	next := slices.Clone(t.overrides)
@@ -96,13 +95,13 @@ func (t Table) WithDrained(d *Drained) Table {
 	return t
 }
 
-// Overrides lists what is set, sorted.
+// Overrides lists the overrides, sorted.
 func (t Table) Overrides() []Override { return slices.Clone(t.overrides) }
 
 // Verdicts gives the verdicts of checkers that the table was given.
 func (t Table) Verdicts() *Verdicts { return t.verdicts }
 
-// Equal tells whether two tables say the same of every endpoint.
+// Equal reports whether two tables give every endpoint the same health.
 func (t Table) Equal(o Table) bool {
 	return t.verdicts == o.verdicts && t.drained == o.drained && slices.Equal(t.overrides, o.overrides)
 }
@@ -113,8 +112,8 @@ func (t Table) Status(service string, e *isobar.Endpoint) isobar.HealthStatus {
 	return t.Of(service).Status(e)
 }
 
-// Drained tells whether a locality of a service is to get no traffic because
-// too few of its endpoints are healthy.
+// Drained reports whether a locality of a service is to get no traffic because too few of its
+// endpoints are healthy.
 func (t Table) Drained(service string, l isobar.Locality) bool { return t.drained.Has(service, l) }
 
 func (t Table) find(k Key) (int, bool) {

@@ -7,14 +7,14 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// ServiceTable is what a table says of one service. Who asks for all endpoints
-// of a service has it looked up once. Immutable.
+// ServiceTable is a table's part for one service. Code that reads all endpoints of a service
+// looks it up once. Immutable.
 type ServiceTable struct {
 	overrides []Override // of the service alone, sorted by address
 	verdicts  *serviceVerdicts
 }
 
-// Of gives what the table says of a service.
+// Of returns the table's part for a service.
 func (t Table) Of(service string) ServiceTable {
 	from, _ := t.find(Key{Service: service})
 	to := from
@@ -24,10 +24,9 @@ func (t Table) Of(service string) ServiceTable {
 	return ServiceTable{overrides: t.overrides[from:to], verdicts: t.verdicts.service(service)}
 }
 
-// Status gives the health of an endpoint: the override, else the verdict, else
-// what the configuration says. A verdict can't undo what is configured as
-// unfit: whoever wrote draining, unhealthy or degraded there knows more than a
-// probe.
+// Status returns the health of an endpoint: the override, else the verdict, else the configured
+// health. A verdict does not override a configured draining, unhealthy or degraded: the author of
+// the configuration knows more than a probe.
 func (t ServiceTable) Status(e *isobar.Endpoint) isobar.HealthStatus {
 	if status, found := t.override(e.Address); found {
 		return status
@@ -41,8 +40,8 @@ func (t ServiceTable) Status(e *isobar.Endpoint) isobar.HealthStatus {
 	}
 }
 
-// pending tells whether an endpoint is without traffic only because it waits
-// for its first verdict: that says nothing of its health.
+// pending reports whether an endpoint is without traffic only because it waits for its first
+// verdict: that is no evidence about its health.
 func (t ServiceTable) pending(e *isobar.Endpoint) bool {
 	if _, found := t.override(e.Address); found || down(e.Health) {
 		return false

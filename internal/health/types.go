@@ -15,13 +15,13 @@ type Checker struct {
 	ID       string          `json:"id"`
 	NodeID   string          `json:"node_id"`
 	Locality isobar.Locality `json:"locality"`
-	// Protocols it can probe with, and how it can be told what to probe.
+	// Protocols it can probe with, and the ways to designate checks to it.
 	Protocols Protocols `json:"protocols"`
-	// MaxEndpoints bounds what it is to probe, each endpoint counted once for each
-	// check of its service; 0 = no bound but that of [Limits].
+	// MaxEndpoints bounds the number of designated endpoints, each counted once for each check of
+	// its service; 0 = no bound but that of [Limits].
 	MaxEndpoints int `json:"max_endpoints,omitempty"`
-	// Since is when its present stream opened: what it reported on an earlier
-	// one is forgotten, because it may have been started again in between.
+	// Since is when its present stream opened: its reports on an earlier stream are forgotten,
+	// because it may have restarted in between.
 	Since time.Time `json:"since"`
 	// LastSeen is when its last message arrived, also one without statuses.
 	LastSeen time.Time `json:"last_seen"`
@@ -30,8 +30,8 @@ type Checker struct {
 // Zone is the checker's failure domain.
 func (c *Checker) Zone() isobar.Locality { return c.Locality.ZoneOnly() }
 
-// Protocols is a set of protocols; the zero value is empty. It may hold how a
-// checker can be told of checks, too: see [SpeaksV2].
+// Protocols is a set of protocols; the zero value is empty. It may hold the ways to designate
+// checks, too: see [SpeaksV2].
 type Protocols uint8
 
 // ProtocolsOf makes a set.
@@ -43,7 +43,7 @@ func ProtocolsOf(list ...isobar.CheckProtocol) Protocols {
 	return p
 }
 
-// Has tells whether all of other are in p.
+// Has reports whether all of other are in p.
 func (p Protocols) Has(other Protocols) bool { return p&other == other }
 
 // List gives the protocols in the set, in order.
@@ -85,7 +85,7 @@ func (p *Protocols) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Report is what one checker says of one endpoint.
+// Report is one checker's result for one endpoint.
 type Report struct {
 	Checker  string              `json:"checker"` // Checker.ID
 	Service  string              `json:"service"`
@@ -95,7 +95,7 @@ type Report struct {
 	Arrived  time.Time           `json:"arrived"`
 }
 
-// Designation is what one checker is to probe.
+// Designation is the list of endpoints that one checker is to probe.
 type Designation struct {
 	Checker   string `json:"checker"`   // Checker.ID
 	Endpoints []Key  `json:"endpoints"` // sorted, unique; immutable
@@ -106,8 +106,8 @@ type Placement struct {
 	// Designations of every checker that was known, also of those that have
 	// nothing to probe; sorted by checker.
 	Designations []Designation `json:"designations"`
-	// Shortfalls lists the endpoints that did not get what their service asks
-	// for, sorted by endpoint.
+	// Shortfalls lists the endpoints that got fewer checkers than their service asks for, sorted
+	// by endpoint.
 	Shortfalls []Shortfall `json:"shortfalls,omitempty"`
 }
 
@@ -123,13 +123,13 @@ type Shortfall struct {
 	Why      string `json:"why"`
 }
 
-// Verdict is what is believed of one endpoint, and why.
+// Verdict is the decision on one endpoint, and its reason.
 type Verdict struct {
 	Key
 
 	Locality isobar.Locality `json:"locality"`
-	// Status that is believed; Unknown when there is no verdict yet: the
-	// configured status counts then, unless Pending.
+	// Status is the decided status; Unknown when there is no verdict yet: the configured status
+	// counts then, unless Pending.
 	Status isobar.HealthStatus `json:"status"`
 	Since  time.Time           `json:"since,omitzero"` // of the status
 	// Confirmed is when enough fresh votes last agreed with the status: how
@@ -159,8 +159,8 @@ type Vote struct {
 	// checker that never saw the endpoint healthy and may not have probed it
 	// often enough yet.
 	Counts bool `json:"counts"`
-	// Metadata is what the checker adds as JSON text, bounded; for display only.
-	// The stream layer fills it in: a [VerdictTable] knows nothing of it.
+	// Metadata is the checker's metadata as JSON text, bounded; for display only. The stream
+	// layer fills it in: a [VerdictTable] does not know it.
 	Metadata string `json:"metadata,omitempty"`
 }
 

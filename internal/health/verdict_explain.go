@@ -10,9 +10,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Explain tells of every probed endpoint of a service what is believed, since
-// when, who says what, and why; sorted by address. What it gives belongs to the
-// caller.
+// Explain returns for every probed endpoint of a service the verdict, its time, the votes and the
+// reason; sorted by address. The result belongs to the caller.
 func (b *VerdictTable) Explain(service string) []Verdict {
 	l := b.votesOf(service)
 	if l == nil {
@@ -57,7 +56,7 @@ func (b *VerdictTable) Services() []string {
 	return out
 }
 
-// Summary counts the endpoints of a service by what is believed of them.
+// Summary counts the endpoints of a service by verdict.
 type Summary struct {
 	Endpoints int `json:"endpoints"` // that are probed
 
@@ -165,7 +164,7 @@ func (b *VerdictTable) why(l *serviceVotes, r *record, v *Verdict) string {
 	return strings.Join(out, "; ")
 }
 
-// lacking says what keeps votes from being a verdict.
+// lacking says why votes do not make a verdict.
 func lacking(t *tally, r rule) string {
 	most := classHealthy
 	for c := classHealthy; c < classes; c++ {
@@ -195,8 +194,8 @@ type VerdictAge struct {
 	Most    time.Duration // the same of half of them
 }
 
-// Ages lists the services with health checks, sorted, and how old the verdicts
-// on them are: of endpoints that operators took out of use none is waited for.
+// Ages lists the services with health checks, sorted, and the age of their verdicts: endpoints
+// that operators took out of use do not count.
 func (b *VerdictTable) Ages() []VerdictAge {
 	out := make([]VerdictAge, len(b.services))
 	for i, l := range b.services {

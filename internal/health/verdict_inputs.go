@@ -8,8 +8,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// sync takes over a new topology and placement. What is known of endpoints
-// that stay is kept, and of checkers that stay designated to them.
+// sync takes over a new topology and placement. The state of remaining endpoints is kept, and the
+// votes of checkers that stay designated to them.
 func (b *VerdictTable) sync(o *Observation) {
 	before, checkers := b.services, b.checkers
 	b.topology, b.placement = o.Topology, o.Placement
@@ -108,8 +108,8 @@ func (b *VerdictTable) rule(spec *isobar.Service) rule {
 	return r
 }
 
-// designate makes a vote for each designation, with what its checker has
-// said before. Designations are sorted by checker, so votes are too.
+// designate makes a vote for each designation, with its checker's last report. Designations are
+// sorted by checker, so votes are too.
 func (b *VerdictTable) designate(before []*serviceVotes, checkers []known) {
 	old := &VerdictTable{services: before}
 	for c := range b.placement.Designations {
@@ -140,11 +140,10 @@ func (b *VerdictTable) designate(before []*serviceVotes, checkers []known) {
 	}
 }
 
-// withdraw marks the endpoints that are out of use whatever checkers find: by
-// an operator's override, or as configured. They are most likely about to be
-// stopped, so that their failure is no surprise: they make no mass flip, are
-// not held, and are no evidence for or against others. It tells whether
-// operators changed anything.
+// withdraw marks the endpoints that are out of use whatever checkers find: by an operator's
+// override, or as configured. They are most likely about to be stopped, so their failure is
+// expected: they make no mass flip, are not held, and are no evidence for or against others. It
+// reports whether operators changed anything.
 func (b *VerdictTable) withdraw(operators Table, synced bool) (changed bool) {
 	if !synced && slices.Equal(operators.overrides, b.overrides) {
 		return false
@@ -169,13 +168,13 @@ type Served struct {
 	Locality isobar.Locality
 }
 
-// ClientReports is what load reports tell of health.
+// ClientReports is the evidence about health from load reports.
 type ClientReports struct {
 	Served []Served // where requests succeed: all there are, in any order
 	Failed []Served // where many fail, the same
 }
 
-// learn takes over what load reports tell.
+// learn takes over the evidence from load reports.
 func (b *VerdictTable) learn(reports *ClientReports) {
 	if reports == nil {
 		return

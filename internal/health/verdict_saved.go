@@ -8,8 +8,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Saved is what of a VerdictTable survives a restart. Verdicts stand as they were;
-// votes are shown, and count again once they are heard again.
+// Saved is the part of a VerdictTable that survives a restart. Verdicts stay as they were; votes
+// are shown, and count again once their checkers report again.
 type Saved struct {
 	Endpoints []SavedEndpoint `json:"endpoints,omitempty"` // sorted by key
 }
@@ -39,8 +39,7 @@ type SavedVote struct {
 	Heard   time.Time           `json:"heard,omitzero"`
 }
 
-// Save extracts what survives a restart. It is worth saving after a change of
-// verdicts.
+// Save extracts the state that survives a restart. It is worth saving after a change of verdicts.
 func (b *VerdictTable) Save() Saved {
 	var out Saved
 	for _, l := range b.services {
@@ -116,8 +115,8 @@ func (b *VerdictTable) revive(e *SavedEndpoint) record {
 	return r
 }
 
-// past is a time that can't be in the future, as a clock that was set back
-// would have it, nor longer ago than anybody cares.
+// past is a time that is not in the future, which happens if a clock was set back, and not longer
+// ago than any rule needs.
 func (b *VerdictTable) past(t time.Time) instant {
 	if t.IsZero() {
 		return never

@@ -22,19 +22,19 @@ type Settings struct {
 	ReportInterval time.Duration // of checkers; 0 = DefaultReportInterval
 }
 
-// Observation is what happened since the last one.
+// Observation holds the changes since the last one.
 type Observation struct {
 	Now       time.Time
 	Reports   []Report  // in the order of arrival
 	Checkers  []Checker // at least those that reported; a Roster's will do
 	Placement Placement // in force
 	Topology  *isobar.Topology
-	Operators Table // what operators set
-	// Clients is what load reports tell; nil = what they told last.
+	Operators Table // the marks of operators
+	// Clients holds the evidence from load reports; nil = as before.
 	Clients *ClientReports
 }
 
-// Outcome is what an observation changed.
+// Outcome says which parts an observation changed.
 type Outcome struct {
 	// Changed lists the services of which votes or time changed an endpoint's
 	// verdict, sorted.
@@ -49,28 +49,26 @@ type Outcome struct {
 
 // VerdictTable keeps the votes of designated checkers and the verdicts that follow.
 //
-// A verdict changes when a strict majority of the fresh votes on an endpoint,
-// at least two and in as many zones as the service asks for, say the same:
-// healthy, degraded, or down (unhealthy, timeout or draining). Otherwise it
-// stays and grows old. Votes are fresh for 3 report intervals. A checker that
-// has not seen an endpoint healthy since it was designated, or since it
-// connected, may vote it down only after it had the time to probe it often
-// enough: checkers begin with unhealthy. They begin again with an endpoint that
-// moves to another locality or is probed elsewhere.
+// A verdict changes when a strict majority of the fresh votes on an endpoint, at least two and in
+// as many zones as the service asks for, agree: healthy, degraded, or down (unhealthy, timeout or
+// draining). Otherwise it stays and ages. Votes are fresh for 3 report intervals. A checker that
+// has not seen an endpoint healthy since it was designated, or since it connected, may vote it
+// down only after it had the time to probe it often enough: checkers begin with unhealthy. They
+// begin again with an endpoint that moves to another locality or is probed elsewhere.
 //
-// An endpoint without a verdict has its configured status; but one that is
-// added to a service that has verdicts gets no traffic until its first one, or
-// for 30 s, as long as another endpoint is healthy and in use.
+// An endpoint without a verdict has its configured status; but an endpoint that is added to a
+// service with verdicts gets no traffic until its first one, or for 30 s, as long as another
+// endpoint is healthy and in use.
 //
-// If more than half of a service's endpoints (and at least 3) are voted down
-// within five minutes, or the time that one failure needs to be seen by all where that
-// is longer, the network of the checkers may be at fault. These are held for 2 report intervals, and then
-// believed if a quorum of the checkers that say so see most of what is in other
-// localities up (of what other services have here, if they probe nothing
-// there), unless the requests of clients succeed in the endpoint's locality. If not they
-// stay held, with an alarm, until the votes change or Release is called. Where requests of
-// clients succeed, endpoints that went down earlier count, too. Recoveries are never held. Endpoints that were added and
-// never came up, and those that operators took out of use, are no part of it.
+// If more than half of a service's endpoints (and at least 3) are voted down within five minutes,
+// or the time that one failure needs to be seen by all where that is longer, the network of the
+// checkers may be at fault. These verdicts are held for 2 report intervals. They are then
+// accepted if a quorum of the checkers that vote down sees most endpoints in other localities up
+// (those of other services, if they probe nothing there), unless the requests of clients succeed
+// in the endpoint's locality. Otherwise they stay held, with an alarm, until the votes change or
+// Release is called. If requests of clients succeed, endpoints that went down earlier count, too.
+// Recoveries are never held. Endpoints that were added and never came up, and those that
+// operators took out of use, are no part of it.
 type VerdictTable struct {
 	voting
 
@@ -94,8 +92,8 @@ func (b *VerdictTable) Voted(checker string) time.Time {
 	return b.checkers[i].voted
 }
 
-// NewVerdictTable returns a table; saved is what an earlier process knew, the zero value
-// if there was none.
+// NewVerdictTable returns a table; saved is the state of an earlier process, the zero value if
+// there was none.
 func NewVerdictTable(s Settings, saved Saved, now time.Time) *VerdictTable {
 	b := &VerdictTable{voting: voting{interval: s.ReportInterval, epoch: now}, swept: never}
 	if b.interval <= 0 {
@@ -122,7 +120,7 @@ func (b *VerdictTable) voters(service string) (out []string) {
 	return out
 }
 
-// Verdicts returns what is believed now; equal pointers hold the same.
+// Verdicts returns the present verdicts; equal pointers hold the same.
 func (b *VerdictTable) Verdicts() *Verdicts { return b.verdicts }
 
 // Observe takes reports and changes verdicts accordingly, and by the time that
@@ -157,7 +155,7 @@ func (b *VerdictTable) Observe(o Observation) Outcome {
 	return out
 }
 
-// write publishes what changed of a service.
+// write publishes the changes of a service.
 func (b *VerdictTable) write(l *serviceVotes) {
 	if l.changed {
 		b.verdicts = b.verdicts.put(l.name, l.statuses())

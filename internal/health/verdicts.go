@@ -20,7 +20,7 @@ type serviceVerdicts struct {
 	status map[string]belief // by address
 }
 
-// belief is what is known of an endpoint.
+// belief is the verdict on an endpoint with its votes.
 type belief struct {
 	status  isobar.HealthStatus
 	pending bool // nothing yet: it waits for its first verdict without traffic
@@ -33,7 +33,7 @@ func (v *Verdicts) Status(service, address string) (isobar.HealthStatus, bool) {
 	return b.status, found
 }
 
-// belief works on nil, too: nothing is known then.
+// belief works on nil, too: then there is no verdict.
 func (s *serviceVerdicts) belief(address string) (belief, bool) {
 	if s == nil {
 		return belief{}, false

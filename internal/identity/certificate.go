@@ -72,7 +72,7 @@ type Authority struct {
 	From, Until time.Time
 }
 
-// timely tells whether the chain is good at a time, as far as that goes.
+// timely reports whether the chain is good at a time, as far as that goes.
 func (f *inForce) timely(now time.Time) error {
 	switch {
 	case now.After(f.until):

@@ -187,7 +187,7 @@ func parseToken(content []byte) (string, error) {
 	return string(token), nil
 }
 
-// Valid tells whether what was presented is the token, in a time that does not
+// Valid reports whether what was presented is the token, in a time that does not
 // depend on where they differ.
 func (t *Token) Valid(presented string) bool {
 	sum := sha256.Sum256([]byte(presented))

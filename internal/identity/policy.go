@@ -35,7 +35,7 @@ var (
 	ErrLocality  = errors.New("locality not allowed")
 )
 
-// CheckRole tells whether a peer, which may be nil, may act in a role
+// CheckRole reports whether a peer, which may be nil, may act in a role
 // somewhere.
 func (p Policy) CheckRole(peer *Peer, role Role) error {
 	if len(p) == 0 {
@@ -61,7 +61,7 @@ func (p Policy) CheckRole(peer *Peer, role Role) error {
 	return nil
 }
 
-// Check tells whether a peer may act in a role in a locality.
+// Check reports whether a peer may act in a role in a locality.
 func (p Policy) Check(peer *Peer, role Role, l isobar.Locality) error {
 	if err := p.CheckRole(peer, role); err != nil || len(p) == 0 {
 		return err
@@ -126,7 +126,7 @@ func RoleNames() []string {
 	return out
 }
 
-// Has tells whether all roles of o are among those of r.
+// Has reports whether all roles of o are among those of r.
 func (r Role) Has(o Role) bool { return r&o == o }
 
 // MarshalText lists the roles, with commas between them.
@@ -172,7 +172,7 @@ func (p LocalityPattern) String() string { return p.want.String() }
 // MarshalText gives the pattern in the form that ParseLocality reads.
 func (p LocalityPattern) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// Matches tells whether a locality fits.
+// Matches reports whether a locality fits.
 func (p LocalityPattern) Matches(l isobar.Locality) bool {
 	fit := func(want, is string) bool { return want == "" || want == is || (want == anyPart && is != "") }
 	return fit(p.want.Region, l.Region) && fit(p.want.Zone, l.Zone) && fit(p.want.SubZone, l.SubZone)
@@ -261,7 +261,7 @@ func (p Pattern) String() string { return p.text }
 // MarshalText gives the pattern as it was written.
 func (p Pattern) MarshalText() ([]byte, error) { return []byte(p.text), nil }
 
-// Matches tells whether one of a peer's names fits.
+// Matches reports whether one of a peer's names fits.
 func (p Pattern) Matches(peer *Peer) bool {
 	if p.spiffe {
 		id := peer.spiffe

@@ -36,7 +36,7 @@ type answers struct {
 	by   map[string]int // address
 }
 
-// take counts an answer, or gives nil where there is no room for it.
+// take counts an answer, or returns nil above the limit.
 func (a *answers) take(address string, bytes int) *taken {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,8 +156,8 @@ func (w *pollWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// refuse answers that there is no room. Answers are written in one piece, so
-// nothing has been sent before.
+// refuse answers that the limit is reached. Answers are written in one piece, so nothing has been
+// sent before.
 func (w *pollWriter) refuse() {
 	err := w.gate.turnAway(admission.Answers, w.address, "")
 	refusePoll(w.ResponseWriter, err)

@@ -44,7 +44,7 @@ type Services interface {
 	Stop()
 }
 
-// Tracker is told of the open connections of clients.
+// Tracker gets the open connections of clients.
 type Tracker interface {
 	Add(conn net.Conn)
 	Remove(conn net.Conn)

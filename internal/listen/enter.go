@@ -24,8 +24,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
-// entrance lets streams and requests in, if there is room for them and their client may
-// use what they ask for, and counts what they hold.
+// entrance admits streams and requests below the limits whose client has the permission, and
+// counts the resources that they hold.
 type entrance struct {
 	policy func() identity.Policy
 	log    *slog.Logger
@@ -117,8 +117,8 @@ func (s *enteredStream) Direct() grpc.ServerStream {
 // Context implements grpc.ServerStream.
 func (s *enteredStream) Context() context.Context { return s.ctx }
 
-// enterStream lets a stream in, if there is room and its client may use the
-// service, and keeps the books on it.
+// enterStream admits a stream below the limits whose client may use the service, and counts it
+// until it ends.
 func (g *entrance) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 	v, err := g.enter(ss.Context(), info.FullMethod)
 	if err != nil {
@@ -243,8 +243,8 @@ func (g *entrance) Admits(role identity.Role) func(context.Context, rpc.Node) er
 	}
 }
 
-// turnAway counts and logs that there is no room, and makes the status. The node
-// is empty as long as the client has not said what it calls itself.
+// turnAway counts and logs a refusal by a limit, and makes the status. The node is empty as long
+// as the client has not sent it.
 func (g *entrance) turnAway(r admission.Reason, from, node string) error {
 	g.admission.Stream(r)
 	if skipped, ok := g.logs.Allow(time.Now()); ok {
@@ -275,8 +275,8 @@ func (g *entrance) refuseIdentity(err error, role identity.Role, from, node stri
 // retryPushback is the trailer by which gRPC is told when to try again.
 const retryPushback = "grpc-retry-pushback-ms"
 
-// advised adds to a status that says that there is no room when to try again.
-// Messages that are too large for gRPC itself are too large later, too.
+// advised adds to the status of a reached limit when to try again. Messages that are too large
+// for gRPC itself are too large later, too.
 func advised(err error, trailer func(metadata.MD)) error {
 	st, ok := status.FromError(err)
 	if !ok || st.Code() != codes.ResourceExhausted || strings.HasPrefix(st.Message(), "grpc: ") {

@@ -125,7 +125,7 @@ func kindOfPoll(r *http.Request) admission.Kind {
 	return admission.Discovery
 }
 
-// refusePoll answers that there is no room, and when to come back.
+// refusePoll answers that a limit is reached, and when to come back.
 func refusePoll(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", rpc.RetryAfter())
 	http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
@@ -141,7 +141,7 @@ func (g *Gate) knownByTLS(v *visitor) error {
 	return g.refuseIdentity(identity.ErrAnonymous, identity.RoleChecker, v.address, "")
 }
 
-// fromReboundPage tells whether a request comes from a web page that has our
+// fromReboundPage reports whether a request comes from a web page that has our
 // address by a name of its own, so that the browser takes us for the page's
 // origin. The name alone says nothing here: Envoy writes the name of its cluster
 // into the Host header of a poll. But all polls are POSTs, and of those every
@@ -181,7 +181,7 @@ func (g *Gate) TokenCheck() func(string) bool {
 	return nil
 }
 
-// MayWrite tells whether an operator may change something: where both listeners
+// MayWrite reports whether an operator may change something: where both listeners
 // ask for certificates, one who shows a certificate has to have the role for it, or
 // every proxy of the fleet could pause it with its own.
 func (g *Gate) MayWrite(r *http.Request) error {

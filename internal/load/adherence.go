@@ -9,8 +9,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// PlannedSource is what was published for one source of a service, and since
-// when enough of its streams obey it.
+// PlannedSource holds the published shares of one source of a service, and since when enough of
+// the source's streams have acknowledged them.
 type PlannedSource struct {
 	Source isobar.Locality
 	Shares []PlannedShare // sorted by locality; of priority 0
@@ -27,33 +27,33 @@ type PlannedShare struct {
 	Share    float64 // 0 to 1
 }
 
-// Site is what the evidence may know of a service in one locality.
+// Site describes one locality of a service for the evidence.
 type Site struct {
 	Locality  isobar.Locality
 	Endpoints int     // all of them
 	Usable    int     // those that take traffic
 	Capacity  float64 // declared, of the usable ones, requests/s; 0 = not declared
 	Units     float64 // weight of the usable ones; 0 = they are not used
-	Given     float64 // what the plan takes for their capacity, requests/s
+	Given     float64 // the capacity that the plan assumes for them, requests/s
 
 	// Of services with limits. Rates are requests/s of the usable endpoints.
-	Size    float64 // the usable ones, counted by what they can serve; 0 = they are not used
-	Room    float64 // what may land without limits; 0 = nothing is declared or learned
-	Allowed float64 // what may land by the plan in force
-	Least   float64 // what may land whatever is reported
+	Size    float64 // the usable ones, weighted by their capacity; 0 = they are not used
+	Room    float64 // the load that may land without limits; 0 = no capacity is declared or learned
+	Allowed float64 // the load that may land by the plan in force
+	Least   float64 // the load that may land whatever is reported
 }
 
-// Findings is what the comparison of the observed shares with the plan tells about one
-// service. All slices are sorted by source, then locality.
+// Findings are the deviations of the observed shares of one service from its plan. All slices are
+// sorted by source, then locality.
 type Findings struct {
 	Service string
 	// Background is load that lands beyond plan: per (source, locality),
 	// requests/s to count as unmanaged load there and to take off the source's
 	// steerable demand.
 	Background []Landing
-	// Unreported is load of clients that do not report, visible as ORCA
-	// application utilization above what lands: requests/s to count as unmanaged load
-	// in the locality; Source is not set. Only where capacity is declared.
+	// Unreported is load of clients that do not report, visible as ORCA application utilization
+	// above that of the landed load: requests/s to count as unmanaged load in the locality.
+	// Source is not set. Only localities with a declared capacity have it.
 	Unreported []Landing
 	// Barred lists the (source, locality) pairs that a source cannot reach.
 	Barred []Barred
@@ -61,16 +61,16 @@ type Findings struct {
 	// source, or that every source with a stake agrees cannot be reached: capacity
 	// 0, and "dead" in explanations.
 	Unreachable []isobar.Locality
-	// Outages tells of these, and of those that open again, with the evidence.
+	// Outages lists these localities, and those that open again, with the evidence.
 	Outages []Outage
 	// Opening lists the pairs that worked again lately: their share comes back in
 	// parts.
 	Opening []Opening
-	// Rising lists the localities in which a larger part of the requests fails than
-	// before: nobody's share rises there.
+	// Rising lists the localities in which a larger part of the requests fails than before: no
+	// source's share rises there.
 	Rising []isobar.Locality
-	// Rounds tells what the windows that came in last say of sources that are
-	// held against their shares now; others have none.
+	// Rounds holds the observed shares of the newest windows, for each source that is compared
+	// with its shares now.
 	Rounds []Round
 	// Deviating names sources that do not follow their shares, and the likely
 	// cause, for explain.
@@ -87,13 +87,13 @@ type Landing struct {
 	Source   isobar.Locality
 	Locality isobar.Locality
 	Rate     float64 // requests/s
-	// Failover says that it lands through a lower tier: the clients' own spill
-	// from a locality that they can't use in full. It takes room where it lands,
-	// but the source still wants to send it where it is planned.
+	// Failover says that the load lands through a lower tier: the clients' own spill from a
+	// locality that they can't use in full. It uses capacity where it lands, but the source still
+	// wants to send it to the planned locality.
 	Failover bool
 }
 
-// Barred is a pair that lands almost nothing of what was planned.
+// Barred is a pair of source and locality in which almost no planned request lands.
 type Barred struct {
 	Source   isobar.Locality
 	Locality isobar.Locality
@@ -125,8 +125,8 @@ const (
 	dropIntervals  = 24.0 // age at which a bar is dropped that nothing can lift
 )
 
-// Adherence compares what lands with what was planned. It is owned by one
-// goroutine; call Observe at every tick with the newest load.
+// Adherence compares landed requests with planned ones. It is owned by one goroutine; call
+// Observe at every tick with the newest load.
 type Adherence struct {
 	interval time.Duration
 	services map[string]*serviceAdherence
@@ -142,8 +142,8 @@ func (e *Adherence) SetInterval(interval time.Duration) {
 	e.interval = Settings{Interval: interval}.interval()
 }
 
-// SetSites tells what a service has where. It is optional: without it causes
-// are guessed less well and unreported load is not looked for.
+// SetSites sets the localities of a service. It is optional: without it causes are guessed less
+// well, and Observe does not look for unreported load.
 func (e *Adherence) SetSites(service string, sites []Site) {
 	s := e.service(service)
 	s.sites = slices.Clone(sites)
@@ -156,10 +156,9 @@ func (e *Adherence) Forget(service string) { delete(e.services, service) }
 // Services lists the services that something is kept about, sorted.
 func (e *Adherence) Services() []string { return slices.Sorted(maps.Keys(e.services)) }
 
-// Note takes down what a service's sources were planned to do until now. It is
-// for plans that are followed by another one before the next Observe, so that
-// reports from meanwhile are not held against either. A service that was never
-// observed is left alone.
+// Note records the planned shares of a service's sources until now. Call it for plans that
+// another plan follows before the next Observe, so that reports of this time are compared with
+// both. A service that was never observed is ignored.
 func (e *Adherence) Note(now time.Time, service string, planned []PlannedSource) {
 	se := e.services[service]
 	if se == nil {
@@ -179,12 +178,11 @@ func (e *Adherence) service(name string) *serviceAdherence {
 	return s
 }
 
-// Observe takes the load of a service and what its sources were planned to do,
-// and tells what follows. planned is sorted by source. A source's reports
-// count once every one of its fresh streams has a window that began after the
-// windows that were judged before and after 95% of the streams had acknowledged
-// some shares; they are held against the range of all shares that were in force
-// since, so that pushes in quick succession hide nothing.
+// Observe takes the load of a service and the planned shares of its sources, and returns the
+// findings. planned is sorted by source. A source's reports count once every one of its fresh
+// streams has a window that began after the last judged windows and after 95% of the streams had
+// acknowledged some shares. Observe compares them with the range of all shares that were in force
+// since, so pushes in quick succession hide no deviation.
 func (e *Adherence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSource) Findings {
 	se := e.service(s.Name)
 	se.now, se.interval = now, e.interval
@@ -217,7 +215,7 @@ func (e *Adherence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSour
 	return se.findings(s)
 }
 
-// serviceAdherence is what is known about one service.
+// serviceAdherence is the evidence about one service.
 type serviceAdherence struct {
 	interval   time.Duration
 	now        time.Time
@@ -229,7 +227,7 @@ type serviceAdherence struct {
 	weighed    time.Time         // when unreported load was last looked for
 }
 
-// sourceEvidence is what is known about one source of a service.
+// sourceEvidence is the evidence about one source of a service.
 type sourceEvidence struct {
 	source isobar.Locality
 	nodes  int               // that reported freshly
@@ -256,8 +254,8 @@ type pair struct {
 	seen     time.Time // when the share was last above 0
 	told     time.Time // when observed requests were last reported
 
-	// The open window, in requests: the least and the most that was planned,
-	// what landed, and what the source sent in all.
+	// The open window, in requests: the least and the most planned requests, the landed requests,
+	// and all requests of the source.
 	planned, most, landed, total float64
 
 	missed    float64   // planned requests since any landed
@@ -406,7 +404,7 @@ func (s *sourceEvidence) follows(sites []Site, count func(*Site) int) bool {
 	return true
 }
 
-// findings puts together what stands.
+// findings collects the findings that hold now.
 func (s *serviceAdherence) findings(l *ServiceLoad) Findings {
 	f := Findings{Service: l.Name}
 	for _, src := range s.sources {

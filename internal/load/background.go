@@ -64,7 +64,7 @@ const (
 // much the shares differ.
 func (s *sourceEvidence) compare() {
 	if s.tally.failed > failsOver*s.tally.total {
-		s.off = 0 // clients leave what fails by themselves: that is no disobedience
+		s.off = 0 // clients avoid failing endpoints by themselves: that is no deviation
 		return
 	}
 	s.deviate()
@@ -77,7 +77,7 @@ func (s *sourceEvidence) compare() {
 		}
 	}
 	if left < 1-barShare {
-		return // too much fails to say what the rest should be
+		return // too many requests fail to say what the rest should be
 	}
 	followed, obedient := 0.0, 0.0
 	over := make([]bool, len(s.tally.sites))
@@ -98,22 +98,22 @@ func (s *sourceEvidence) compare() {
 		t := &s.tally.sites[i]
 		expected := t.expected / left
 		if followed >= followShare {
-			// The localities that get what was planned tell how many requests
-			// obey: these make up this share of them here too.
+			// The part of requests that follow the shares is known from the localities that get
+			// their planned requests. The same part is assumed here.
 			expected = min(expected, obedient/followed*expected/s.tally.total)
 		}
 		s.pair(t.locality).weigh(over[i], (t.issued-expected)/s.tally.seconds)
 	}
 }
 
-// lost reports whether a locality does not take what is planned for it.
+// lost reports whether the planned requests do not arrive in a locality.
 func (s *sourceEvidence) lost(l isobar.Locality) bool {
 	p := s.find(l)
 	return p != nil && (p.failing() || !p.barred.IsZero())
 }
 
-// loses reports whether a locality does not take what is planned for it: clients leave it
-// by themselves then.
+// loses reports whether the planned requests do not arrive in a locality: clients then avoid it
+// by themselves.
 func (s *sourceEvidence) loses() bool {
 	return slices.ContainsFunc(s.pairs, func(p *pair) bool { return p.share > 0 && s.lost(p.locality) })
 }
@@ -169,14 +169,13 @@ type excess struct {
 	least    float64 // up to which it says nothing, requests/s
 }
 
-// told is what counts: nothing at least, all from three times as much on, and
-// no step between, or what leaves because of it could bring it to an end.
+// told is the part that counts: 0 at the bound, all from three times the bound on, and linear
+// between. A step could end the load that caused it.
 func (e *excess) told() float64 { return min(e.rate, unreportedRamp*(e.rate-e.least)) }
 
-// unreportedGain is the part of its way that the estimate of unreported load
-// goes in an interval. Load that is steered away because of it takes with it
-// what it was estimated from, where the declared capacity is wrong: a quick
-// estimate would swing.
+// unreportedGain is the part of the difference by which the estimate of unreported load changes
+// in an interval. If the declared capacity is wrong, steering load away because of the estimate
+// also removes the evidence for it: a quick estimate would oscillate.
 const (
 	unreportedGain = 0.1
 	unreportedFall = 0.05

@@ -8,11 +8,10 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// CapacityState says how much is known of what a locality can serve.
+// CapacityState says how well the capacity of a locality is known.
 type CapacityState string
 
-// The states of learning a capacity, from the reports of utilization (ORCA)
-// and of what lands.
+// The states of learning a capacity from reported utilization (ORCA) and landed requests.
 const (
 	CapacityLearned  CapacityState = "learned"
 	CapacityFew      CapacityState = "too few windows with utilization"
@@ -23,23 +22,23 @@ const (
 	CapacityFull     CapacityState = "utilization stays at its end: it serves no more than lands"
 )
 
-// tells reports whether there is a capacity to go by.
+// tells reports whether the state has a usable capacity.
 func (s CapacityState) tells() bool { return s == CapacityLearned || s == CapacityFull }
 
-// Capacity is what was learned of one locality of a service. Rates are per
-// unit of endpoint weight, requests/s, so that endpoints may come and go.
+// Capacity is the learned capacity of one locality of a service. Rates are per unit of endpoint
+// weight, requests/s, so that endpoints may come and go.
 type Capacity struct {
 	Locality isobar.Locality `json:"locality"`
 	State    CapacityState   `json:"state"`
 	At       time.Time       `json:"at"` // of the newest window that was used
 	Units    float64         `json:"units"`
-	// PerUnit is what one unit serves at utilization 1, Low and High its
-	// interval (two standard errors); 0 when the estimate is inconclusive now.
+	// PerUnit is the rate of one unit at utilization 1, Low and High its interval (two standard
+	// errors); 0 when the estimate is inconclusive now.
 	PerUnit float64 `json:"per_unit,omitempty"`
 	Low     float64 `json:"low,omitempty"`
 	High    float64 `json:"high,omitempty"`
-	// InUse is what plans go by where nothing is declared. It follows PerUnit
-	// slowly and outlives it while the reports agree; 0 = nothing is.
+	// InUse is the capacity for plans if none is declared. It follows PerUnit slowly and outlives
+	// it while the reports agree; 0 = there is none.
 	InUse float64 `json:"in_use,omitempty"`
 
 	Fit Fit `json:"fit"`
@@ -57,20 +56,20 @@ const (
 	mostResidual  = 0.25 // standard deviation of the residuals, of the mean
 	mostInterval  = 0.25 // half the interval, of the estimate
 	outlierSigmas = 4.0  // residuals beyond which a window is doubted
-	outlierFloor  = 0.10 // of what is predicted, below which none is
+	outlierFloor  = 0.10 // of the predicted utilization, below which no window is an outlier
 	stepWindows   = 6    // doubted windows in a row that are a change
 	enterWindows  = 6    // windows in a row that must be able to tell before plans follow it
-	paceStep      = 0.05 // by which what is in use moves in a window, and how far off it may be
-	disagreement  = 0.25 // of utilization, between what is in use and what is reported
+	paceStep      = 0.05 // the largest change of the capacity in use in a window, and its tolerance
+	disagreement  = 0.25 // of utilization, between the capacity in use and the reports
 	dropWindows   = 12   // windows in a row of disagreement that end it
 	staleWindows  = 12   // intervals without utilization
 	saturatedFor  = 6    // windows in a row at the end of utilization that are no chance
 	fullWeight    = 1.0 / 3
-	leastOfFull   = 0.5 // of what landed when utilization came to its end: a metric may be wrong
+	leastOfFull   = 0.5 // of the landed rate when utilization reached its maximum: a metric may be wrong
 )
 
-// Capacities learns what localities can serve. It is owned by one goroutine;
-// call Observe at every tick with the newest load.
+// Capacities learns the capacities of localities. It is owned by one goroutine; call Observe at
+// every tick with the newest load.
 type Capacities struct {
 	interval time.Duration
 	services map[string][]*learner // sorted by locality
@@ -81,7 +80,7 @@ type learner struct {
 	Capacity
 
 	told int // windows in a row that could tell
-	off  int // windows in a row that disagree with what is in use
+	off  int // windows in a row that disagree with the capacity in use
 
 	full  int     // windows in a row at the end of utilization
 	began float64 // requests/s of a unit when they began
@@ -109,8 +108,8 @@ func (c *Capacities) Services() []string { return slices.Sorted(maps.Keys(c.serv
 // Forget drops everything about a service that is gone.
 func (c *Capacities) Forget(service string) { delete(c.services, service) }
 
-// Adopt takes over what an earlier process learned, unless something is known
-// of the service. What makes no sense is left out.
+// Adopt takes over the capacities that an earlier process learned, unless some are known for the
+// service. Invalid ones are left out.
 func (c *Capacities) Adopt(service string, known []Capacity) {
 	if c.services[service] != nil {
 		return
@@ -130,9 +129,8 @@ func (c *Capacities) learner(service string, l isobar.Locality) *learner {
 	return list[i]
 }
 
-// Observe takes the load of a service and what it has where, and tells what is
-// known, sorted by locality: of localities whose utilization was reported. It
-// reads at most one window an interval.
+// Observe takes the load and the sites of a service, and returns the capacities of localities
+// with reported utilization, sorted by locality. It reads at most one window an interval.
 func (c *Capacities) Observe(now time.Time, s *ServiceLoad, sites []Site) []Capacity {
 	for i := range sites {
 		site := &sites[i]
@@ -178,9 +176,9 @@ func (l *learner) take(rate, utilization, seconds float64) {
 	}
 }
 
-// fill takes a window at the end of utilization. Several in a row bound the
-// capacity by what lands, unless less is known already. It leaves half of what
-// landed at first, in case that the metric is wrong.
+// fill takes a window at maximum utilization. Several in a row bound the capacity by the landed
+// rate, unless the known capacity is lower already. It keeps at least half of the rate that
+// landed at first, because the metric may be wrong.
 func (l *learner) fill(rate float64) {
 	if l.full++; l.full == 1 {
 		l.began, l.lands = rate, rate
@@ -193,8 +191,8 @@ func (l *learner) fill(rate float64) {
 	l.State, l.PerUnit, l.Low, l.High, l.told = CapacityFull, most, 0, most, enterWindows
 }
 
-// follow moves what is in use: gently towards what is learned, and away when
-// nothing can be learned and the reports contradict it.
+// follow moves the capacity in use: gently towards the learned capacity, and away when nothing
+// can be learned and the reports contradict it.
 func (l *learner) follow(given, rate, utilization float64) {
 	if !l.State.tells() {
 		l.told = 0
@@ -231,15 +229,15 @@ func (l *learner) agree(rate, utilization float64) {
 	}
 }
 
-// ValidCapacities gives those that make sense, sorted by locality, each locality
-// once: what was saved may be damaged.
+// ValidCapacities returns the valid capacities, sorted by locality, each locality once: saved
+// state may be damaged.
 func ValidCapacities(known []Capacity) []Capacity {
 	out := slices.DeleteFunc(slices.Clone(known), func(k Capacity) bool { return !k.valid() })
 	slices.SortStableFunc(out, func(a, b Capacity) int { return a.Locality.Compare(b.Locality) })
 	return slices.CompactFunc(out, func(a, b Capacity) bool { return a.Locality == b.Locality })
 }
 
-// valid tells whether a saved capacity makes sense.
+// valid reports whether a saved capacity is valid.
 func (c *Capacity) valid() bool {
 	for _, v := range [...]float64{c.Units, c.PerUnit, c.Low, c.High, c.InUse} {
 		if !(v >= 0 && v < 1e15) {

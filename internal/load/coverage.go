@@ -27,14 +27,13 @@ type coverage struct {
 	interval time.Duration
 }
 
-// judge judges how much of the known demand is heard of, and lets remembered
-// demand stand in for what is not.
+// judge determines which part of the known demand is reported, and uses remembered demand for the
+// rest.
 //
-// After a restart each source's demand is the larger of what is remembered and
-// what is seen, until clients of 80% of it have reported or three intervals
-// have passed since the first stream; then what is seen counts alone. The same
-// holds when many streams of a running process are lost at once, counted from
-// when each closed.
+// After a restart each source's demand is the larger of the remembered and the reported demand,
+// until clients of 80% of it have reported or three intervals have passed since the first stream;
+// then only the reported demand counts. The same holds when many streams of a running process are
+// lost at once, counted from when each closed.
 func (c *coverage) judge(svc *service, loads []SourceLoad, live []float64) (coverage float64, covered bool) {
 	if svc.awaiting {
 		c.fade(svc)
@@ -59,8 +58,8 @@ func (c *coverage) faded() time.Duration {
 	return max(0, c.now.Sub(c.started)-silentStart)
 }
 
-// fade lets saved demand go that nobody comes back for. Without this a fleet
-// that reports no load would be held for ever.
+// fade ages saved demand whose clients do not return. Without this a fleet that reports no load
+// would be held for ever.
 func (c *coverage) fade(svc *service) {
 	step := min(c.wall, c.faded())
 	if step <= 0 {
@@ -161,8 +160,8 @@ func (s *service) presence(live []float64) float64 {
 	return present / (present + missing)
 }
 
-// giveUp takes what is there for all that there is. Where clients come and go
-// all the time, some are always missing.
+// giveUp accepts the reported demand as all demand. If clients come and go all the time, some are
+// always missing.
 func (s *service) giveUp(live []float64) {
 	for i, src := range s.sources {
 		src.lost, src.memory.demand = nil, live[i]

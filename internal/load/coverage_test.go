@@ -3,6 +3,7 @@ package load_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -144,4 +145,157 @@ func TestSavedRoundTrip(t *testing.T) {
 	}
 	again := load.NewTable(load.Settings{Interval: interval}, saved, at(2)).Snapshot(at(2)).Service("checkout")
 	near(t, "demand of the next process", again.Source(zoneA).Demand, 100, 1e-9)
+}
+
+// One client of ten goes quiet while its stream stays open: what it last told
+// counts in full for three intervals, neither less nor more, and then fades.
+func TestOneMissingClientIsHeld(t *testing.T) {
+	tab := table()
+	var fleet []client
+	for i := range 10 {
+		fleet = append(fleet, newClient(load.StreamID(i+1), load.AgentEnvoy))
+	}
+	for k := 1; k <= 20; k++ {
+		var windows []load.StreamWindow
+		for i, c := range fleet {
+			if i == 0 && k > 5 {
+				windows = append(windows, c.window())
+				continue
+			}
+			windows = append(windows, c.window(report(at(float64(k)), sent(interval, 500))))
+		}
+		tab.Merge(windows)
+		raw := tab.Snapshot(at(float64(k))).Service("checkout").Source(zoneA).Raw
+		switch {
+		case k <= 8:
+			near(t, "what ten clients send while one is missed", raw, 1000, 1e-6)
+		case k == 20:
+			near(t, "what is left without it", raw, 900, 1)
+		}
+	}
+}
+
+// A node id says who it is only together with the zone: a client in another
+// zone takes nothing over, and what it sends counts where it is.
+func TestNobodyInheritsFromAnotherZone(t *testing.T) {
+	tab := table()
+	c := newClient(1, load.AgentEnvoy)
+	for i := 1; i <= 5; i++ {
+		tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), sent(interval, 500)))})
+		tab.Snapshot(at(float64(i)))
+	}
+	other := newClient(2, load.AgentEnvoy)
+	other.node.Locality, other.open = zoneB, at(5.4)
+	tab.Merge([]load.StreamWindow{c.closed(at(5.2)), other.window()})
+	tab.Snapshot(at(5.5))
+	for i := 6; i <= 12; i++ {
+		tab.Merge([]load.StreamWindow{other.window(report(at(float64(i)+0.4), sent(interval, 1000)))})
+		tab.Snapshot(at(float64(i) + 0.4))
+	}
+	s := tab.Snapshot(at(12.4))
+	near(t, "demand of the zone that is left", demand(s), 0, 5)
+	near(t, "demand of the other zone", s.Service("checkout").Source(zoneB).Demand, 200, 1e-6)
+}
+
+// comers is a population of constant size whose clients live for a while and
+// are replaced by others.
+type comers struct {
+	tab  *load.Table
+	k    int // intervals so far
+	next load.StreamID
+	live []client
+}
+
+// turn lets one interval pass in which each client that was there reports.
+func (c *comers) turn(size, life int, issued uint64) *load.ServiceLoad {
+	c.k++
+	now := at(float64(c.k))
+	var w []load.StreamWindow
+	var stay []client
+	for _, x := range c.live {
+		if now.Sub(x.open) >= time.Duration(life)*interval {
+			w = append(w, x.closed(now.Add(-time.Second)))
+			continue
+		}
+		stay = append(stay, x)
+		w = append(w, x.window(report(now, sent(interval, issued))))
+	}
+	c.live = stay
+	for born := 0; len(c.live) < size && (c.k > life || born < (size+life-1)/life); born++ {
+		c.next++
+		x := newClient(c.next, load.AgentEnvoy)
+		x.node.ID, x.open = fmt.Sprint(c.next), now.Add(-time.Second)
+		c.live = append(c.live, x)
+		w = append(w, x.window())
+	}
+	c.tab.Merge(w)
+	return c.tab.Snapshot(now).Service("checkout")
+}
+
+// Clients that come and go all the time are no reconnect of many: when demand
+// falls it is believed after a moment, whatever share of the clients is always
+// just missing.
+func TestChurnDoesNotHoldForEver(t *testing.T) {
+	for _, life := range []int{4, 6, 10, 15, 20, 40} {
+		t.Run(fmt.Sprintf("clients live %d intervals", life), func(t *testing.T) {
+			c := &comers{tab: table()}
+			for range 100 {
+				c.turn(120, life, 50)
+			}
+			held, row := 0, 0
+			var s *load.ServiceLoad
+			for k := range 100 {
+				s = c.turn(120, life, 25)
+				if s.Covered {
+					row = 0
+					continue
+				}
+				if row++; row > 3 {
+					t.Fatalf("held for more than three intervals in a row, %d after the demand fell", k+1)
+				}
+				held++
+			}
+			if held > 6 {
+				t.Errorf("held %d of 100 intervals", held)
+			}
+			// A client's first window begins in the middle of an interval.
+			if got := s.Source(zoneA).Demand; got > 660 || got < 400 {
+				t.Errorf("demand %.0f, coverage %.2f; want about 600", got, s.Coverage)
+			}
+		})
+	}
+}
+
+// The wait for a fleet that reports no load after a restart ends: its saved
+// demand stands for two minutes, then fades.
+func TestSavedDemandFadesWithoutAnyStream(t *testing.T) {
+	tab := table(load.Saved{Service: "checkout", Source: zoneA, Rate: 100}, load.Saved{Service: "checkout", Source: zoneB, Rate: 50})
+	for k := 1; k <= 24; k++ {
+		s := tab.Snapshot(at(float64(k))).Service("checkout")
+		if s.Covered || s.Source(zoneA).Demand != 100 {
+			t.Fatalf("after %d intervals: covered = %v, demand %v; want the saved demand held", k, s.Covered, s.Source(zoneA).Demand)
+		}
+	}
+	before := 100.0
+	for k := 25; k <= 27; k++ {
+		s := tab.Snapshot(at(float64(k))).Service("checkout")
+		if got := s.Source(zoneA).Demand; !s.Covered || got >= before || got < before/4 {
+			t.Fatalf("after %d intervals: covered = %v, demand %v after %v; want it to fade", k, s.Covered, got, before)
+		}
+		before = s.Source(zoneA).Demand
+	}
+	// Who comes back meanwhile is still waited for, as far as is remembered.
+	back := newClient(1, load.AgentGRPC)
+	back.open = at(27.5)
+	tab.Merge([]load.StreamWindow{back.window()})
+	if s := tab.Snapshot(at(28)).Service("checkout"); s.Covered {
+		t.Error("a stream stands again, and what is left of the saved demand is not waited for")
+	}
+	for k := 29; k <= 34; k++ {
+		tab.Merge([]load.StreamWindow{back.window()})
+		tab.Snapshot(at(float64(k)))
+	}
+	if s := tab.Snapshot(at(40)).Service("checkout"); s != nil && !s.Covered {
+		t.Error("still waiting")
+	}
 }

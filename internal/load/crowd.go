@@ -4,10 +4,10 @@ import (
 	"slices"
 )
 
-// Where clients have many addresses, an address from which many of them come without a
-// certificate is a crowd: one process can invent all of them. Its clients do not count in
-// the medians of the service, and each counts for twice what the others are like, or for twice what it
-// is known to send, which grows slowly; see learnProof.
+// In a service whose clients have many addresses, an address from which many clients come without
+// a certificate is a crowd: one process can invent all of them. Its clients do not count in the
+// medians of the service. Each counts for at most twice the usual rate of others, or twice its
+// own known rate, which grows slowly; see learnProof.
 const (
 	crowdAccounts = guardNodes // identities and addresses of a service at least
 	crowdClients  = guardPeers // clients of one address, or fair of the others, that are no crowd
@@ -84,8 +84,8 @@ func (c *accounts) findCrowds(svc *service) {
 	})
 }
 
-// boundGrowth bounds what clients of crowds and those without a long history count for,
-// as of now. Newcomers and strangers are bounded already.
+// boundGrowth limits the counted load of clients in crowds and of clients without a long history,
+// as of now. Newcomers and strangers have their limits already.
 func (c *comparison) boundGrowth() {
 	bound := func(f *flow) bool {
 		return f.busy > 0 && !f.stranger && (f.junior(c.now, c.interval) && !c.waited(f) || f.ofCrowd() && !f.newcomer(c.now, c.interval))

@@ -27,10 +27,10 @@ const (
 	clientChance = 10.0
 )
 
-// Name judges the clients of a service by themselves, and names those that do not
-// follow: the largest of a source that deviates (see Deviating), or others, of which a
-// source has too few to deviate, or whose shares change too fast to tell (see
-// Individual). It is to be called after each Observe, for what that has just returned.
+// Name judges single clients of a service, and names those that do not follow their shares: the
+// largest clients of a source that deviates (see Deviating), or any clients if a source has too
+// few clients to deviate, or its shares change too fast to judge it (see Individual). Call it
+// after each Observe, with the findings that Observe returned.
 func (e *Adherence) Name(f *Findings, t *Table) {
 	service, known := t.services[f.Service], e.services[f.Service]
 	if service == nil || known == nil {
@@ -60,8 +60,8 @@ func (e *Adherence) Name(f *Findings, t *Table) {
 // judgeClients counts for each client the windows in a row that are off the shares that
 // were in force, as they come.
 func (s *source) judgeClients(evidence *sourceEvidence, t *Table) {
-	// One range for all windows that came since the tick before: it is wider than that of
-	// each, by what changed within a tick.
+	// One range for all windows since the previous tick: it is wider than the range of each
+	// window, by the changes within a tick.
 	from, to := len(evidence.reigns), 0
 	for _, f := range s.flows {
 		if !unjudged(f, t) {
@@ -149,9 +149,9 @@ func (s *source) deviants(off func(*flow) bool, t *Table) (named []ClientDeviati
 	return named[:len(named)-others], others
 }
 
-// off reports whether a share of a window is off what bounds the shares that were in
-// force, beyond chance, and by how much at least, as a fraction. What fails says nothing:
-// clients leave it by themselves. spans are sorted by locality, as the window is.
+// off reports whether a share of a window is outside the range of the shares that were in force,
+// beyond chance, and by how much at least, as a fraction. Failed requests say nothing: clients
+// avoid failing endpoints by themselves. spans are sorted by locality, as the window is.
 func (w *window) off(spans []span) (points float64, off bool) {
 	requests := w.issued * w.length.Seconds()
 	if len(spans) == 0 || requests < enoughProbes || w.errors > failsOver*w.issued {

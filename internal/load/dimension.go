@@ -11,9 +11,8 @@ import (
 // reaches its limit.
 type LimitState string
 
-// The states. In all but the first three the estimate is inconclusive, and the limit does
-// not enter; what is in force of it stays while the reports agree, or for a
-// while when they cease.
+// The states. In all but the first three the estimate is inconclusive, and the limit does not
+// enter. A limit in force stays while the reports agree, or for a while after they end.
 const (
 	LimitExact    LimitState = "exact" // it is about the rate itself
 	LimitLearned  LimitState = "learned"
@@ -26,7 +25,7 @@ const (
 	LimitStale    LimitState = "it is not reported any more"
 )
 
-// Tells says whether there is a rate to go by.
+// Tells reports whether the state has a usable rate.
 func (s LimitState) Tells() bool { return s == LimitExact || s == LimitLearned || s == LimitAssumed }
 
 // limitStates are those of lines that tell nothing, or something.
@@ -35,13 +34,13 @@ var limitStates = map[CapacityState]LimitState{
 	CapacityIdle: LimitFar, CapacityPoor: LimitPoor, CapacityStale: LimitStale,
 }
 
-// Dimension is what is known of one limit of a service in one locality. Rates
-// are requests/s of one endpoint, so that endpoints may come and go.
+// Dimension is one limit of a service in one locality, as far as it is known. Rates are
+// requests/s of one endpoint, so that endpoints may come and go.
 type Dimension struct {
 	Locality isobar.Locality `json:"locality"`
 	Limit    isobar.Limit    `json:"limit"`
 	State    LimitState      `json:"state"`
-	At       time.Time       `json:"at"`    // of the newest window that told of it; zero = none did
+	At       time.Time       `json:"at"`    // of the newest window with it; zero = none
 	Value    float64         `json:"value"` // in it, of an endpoint, in the metric's own unit
 	// PerEndpoint is the rate at which the quantity reaches its limit, Low and High
 	// its interval (two standard errors; 0 where there is none); 0 = it is
@@ -49,8 +48,8 @@ type Dimension struct {
 	PerEndpoint float64 `json:"per_endpoint,omitempty"`
 	Low         float64 `json:"low,omitempty"`
 	High        float64 `json:"high,omitempty"`
-	// InUse is what plans go by. It follows PerEndpoint slowly and outlives it
-	// while the reports agree; 0 = nothing is.
+	// InUse is the rate for plans. It follows PerEndpoint slowly and outlives it while the
+	// reports agree; 0 = there is none.
 	InUse float64 `json:"in_use,omitempty"`
 	// Refuted says that the quantity stayed above its limit when load was removed:
 	// that does not help.
@@ -106,8 +105,8 @@ func (d *Dimensions) Retain(keep func(service string) bool) {
 	}
 }
 
-// Adopt takes over what an earlier process knew, unless something is known of
-// the service. What makes no sense is left out.
+// Adopt takes over the limits that an earlier process learned, unless some are known for the
+// service. Invalid ones are left out.
 func (d *Dimensions) Adopt(service string, known []Dimension) {
 	if d.services[service] != nil {
 		return
@@ -128,10 +127,9 @@ func (d *Dimensions) site(service string, l isobar.Locality) *siteLimits {
 	return list[i]
 }
 
-// Observe takes the load of a service, its limits, and what it has where. It
-// tells what is known, sorted by locality, then in the order of the limits;
-// nothing of limits of the rate, which need no learning. It reads at most one
-// window an interval.
+// Observe takes the load, the limits and the sites of a service. It returns the known limits,
+// sorted by locality, then in the order of the limits. Limits of the rate need no learning and
+// are not returned. It reads at most one window an interval.
 func (d *Dimensions) Observe(now time.Time, s *ServiceLoad, limits []isobar.Limit, sites []Site) []Dimension {
 	if len(limits) == 0 {
 		delete(d.services, s.Name)
@@ -161,8 +159,8 @@ func (d *Dimensions) Observe(now time.Time, s *ServiceLoad, limits []isobar.Limi
 	return out
 }
 
-// arrange brings the list up to the limits that are configured. What is known of
-// a quantity stays known when its limit changes.
+// arrange makes the list match the configured limits. Knowledge of a quantity stays when its
+// limit changes.
 func (s *siteLimits) arrange(limits []isobar.Limit) {
 	n := 0
 	same := true
@@ -185,7 +183,7 @@ func (s *siteLimits) arrange(limits []isobar.Limit) {
 	}
 }
 
-// limited makes what is known of a limit, from what is known of its quantity.
+// limited derives the dimension of a limit from its quantity.
 func limited(at isobar.Locality, limit isobar.Limit, before []*dimension) *dimension {
 	var known *dimension
 	for _, x := range before {
@@ -199,7 +197,7 @@ func limited(at isobar.Locality, limit isobar.Limit, before []*dimension) *dimen
 	x := *known
 	x.Limit = limit
 	if known.Limit.DryRun != limit.DryRun {
-		x.InUse = 0 // what never acted enters from what is in force
+		x.InUse = 0 // a limit that never acted starts from the rate in force
 	}
 	if ratio := known.Limit.Max / limit.Max; ratio != 1 {
 		x.Fit.scale(ratio)
@@ -213,8 +211,8 @@ func limited(at isobar.Locality, limit isobar.Limit, before []*dimension) *dimen
 	return &x
 }
 
-// ValidDimensions gives those that make sense, sorted by locality, each metric of
-// a locality once as a dry run and once not: what was saved may be damaged.
+// ValidDimensions returns the valid dimensions, sorted by locality, each metric of a locality
+// once as a dry run and once not: saved state may be damaged.
 func ValidDimensions(known []Dimension) []Dimension {
 	out := slices.DeleteFunc(slices.Clone(known), func(k Dimension) bool { return !k.valid() })
 	slices.SortStableFunc(out, func(a, b Dimension) int { return a.Locality.Compare(b.Locality) })
@@ -230,7 +228,7 @@ func ValidDimensions(known []Dimension) []Dimension {
 	return kept
 }
 
-// valid tells whether saved knowledge makes sense.
+// valid reports whether a saved dimension is valid.
 func (d *Dimension) valid() bool {
 	for _, v := range [...]float64{d.PerEndpoint, d.Low, d.High, d.InUse, max(d.Value, -d.Value)} {
 		if !(v >= 0 && v < 1e18) {

@@ -23,13 +23,12 @@ type dimension struct {
 	slowRate  float64 // the same lately
 
 	told      int       // windows in a row that could tell
-	off       int       // windows in a row that disagree with what is in use
+	off       int       // windows in a row that disagree with the rate in use
 	saturated int       // windows in a row in which the quantity can't grow any more
 	released  time.Time // when the value in use was last lowered a step because reports are missing
 }
 
-// observe takes a window, unless one of this interval was taken before, or it
-// does not tell of the quantity.
+// observe takes a window, unless one of this interval was taken before, or it lacks the quantity.
 func (x *dimension) observe(now time.Time, l *SiteLoad, site *Site, interval time.Duration) {
 	value, told := quantity(l, x.Limit.Metric, site.Size)
 	if !told || (!x.At.IsZero() && now.Sub(x.At) < interval*9/10) {
@@ -52,7 +51,7 @@ func (x *dimension) observe(now time.Time, l *SiteLoad, site *Site, interval tim
 	x.follow(site, rate, part)
 }
 
-// quantity reads what a limit is about from what lands: of one endpoint.
+// quantity reads the limited quantity of one endpoint from the landed load.
 func quantity(l *SiteLoad, metric string, endpoints float64) (value float64, told bool) {
 	switch metric {
 	case isobar.MetricInFlight:
@@ -63,7 +62,7 @@ func quantity(l *SiteLoad, metric string, endpoints float64) (value float64, tol
 	name := strings.TrimPrefix(metric, isobar.NamedMetrics)
 	i, found := slices.BinarySearchFunc(l.Metrics, name, func(m Metric, n string) int { return strings.Compare(m.Name, n) })
 	if !found || l.Metrics[i].Mean < 0 {
-		return 0, false // what has an upper limit is no debt
+		return 0, false // a quantity with an upper limit is not negative
 	}
 	return l.Metrics[i].Mean, true
 }
@@ -83,11 +82,11 @@ func (x *dimension) draw(rate, value, part, chance float64) {
 	}
 }
 
-// judge looks at quantities that are above their limit while the line tells
-// nothing of it. Only taking load away shows that it does not help: a quantity that
-// does not follow small changes of the rate may have other reasons to move. To take load away in proportion is right for what is in
-// proportion, falls short, and is repeated, for what also has a part without
-// load, and lets the rate change, which shows whether it helps.
+// judge looks at quantities that are above their limit while the line is inconclusive. Only less
+// load shows whether less load helps: a quantity that does not follow small changes of the rate
+// may move for other reasons. A proportional reduction is exact if the quantity is proportional
+// to the rate. If a part of it does not depend on load, the reduction is too small, and is
+// repeated. It also varies the rate, which shows whether the quantity follows.
 func (x *dimension) judge() {
 	above := x.part > 1
 	switch {
@@ -107,14 +106,14 @@ func (x *dimension) judge() {
 	}
 }
 
-// follow moves what is in use: gently towards what is known, and away when
-// nothing is and the reports contradict it. It starts from what is in force, and
-// never goes below what a locality keeps whatever is reported.
+// follow moves the rate in use: gently towards the known rate, and away when nothing is known and
+// the reports contradict it. It starts from the rate in force, and never goes below the rate that
+// a locality keeps whatever is reported.
 func (x *dimension) follow(site *Site, rate, part float64) {
 	switch {
 	case x.State.Tells():
 		x.told, x.off = min(x.told+1, enterWindows), 0
-		if x.told < enterWindows || x.PerEndpoint <= 0 { // what is above its limit without any rate is not limited by less
+		if x.told < enterWindows || x.PerEndpoint <= 0 { // a quantity above its limit without any load is not lowered by less load
 			break
 		}
 		if x.InUse <= 0 {
@@ -135,9 +134,8 @@ func (x *dimension) follow(site *Site, rate, part float64) {
 	x.bound(site)
 }
 
-// bound keeps what is in use between what the locality keeps anyway and a little
-// above what it may carry without limits: from farther away it could not come
-// back in time.
+// bound keeps the rate in use between the rate that the locality keeps anyway and a little above
+// its rate without limits: from farther away it could not return in time.
 func (x *dimension) bound(site *Site) {
 	if x.InUse <= 0 || site.Size <= 0 {
 		return
@@ -148,7 +146,7 @@ func (x *dimension) bound(site *Site) {
 	x.InUse = max(x.InUse, site.Least/site.Size)
 }
 
-// agrees tells whether a window fits what is in use, where nothing else is known.
+// agrees reports whether a window fits the rate in use, while nothing else is known.
 func (x *dimension) agrees(rate, part float64) bool {
 	if x.State == LimitPoor {
 		return false
@@ -157,15 +155,15 @@ func (x *dimension) agrees(rate, part float64) bool {
 	return max(off, -off) <= disagreement*max(part, leastPart)
 }
 
-// release lets go of what is in use, a step at a time, until it limits nothing.
+// release raises the rate in use, a step at a time, until it limits nothing.
 func (x *dimension) release(site *Site) {
 	if x.InUse *= 1 + paceStep; x.InUse*site.Size >= site.Room {
 		x.InUse, x.off = 0, 0
 	}
 }
 
-// expire takes note that no reports come. What is in use stays in force for a
-// while, and is then let go.
+// expire counts intervals without reports. The rate in use stays in force for a while, and is
+// then released.
 func (x *dimension) expire(now time.Time, site *Site, interval time.Duration) {
 	if x.At.IsZero() || now.Sub(x.At) <= staleWindows*interval {
 		return

@@ -2,8 +2,8 @@ package load
 
 import "math"
 
-// Fit is a weighted least-squares line of a quantity (utilization, or what has a
-// limit as a part of it) over rate that forgets: the sums, and the line.
+// Fit is a weighted least-squares line over the rate that forgets: the sums, and the line. Its
+// quantity is utilization, or a limited quantity as a fraction of its limit.
 type Fit struct {
 	W  float64 `json:"w"`  // of the weights
 	W2 float64 `json:"w2"` // of their squares
@@ -47,11 +47,10 @@ func (f *Fit) rescale(ratio float64) {
 	f.scale(ratio)
 }
 
-// solve draws the line and tells at which rate it reaches 1, with the interval
-// of that (inverse prediction from a regression: two standard errors). The line
-// goes through the origin unless the data clearly say otherwise. chance is the
-// variance of the rate, per request/s, that comes from counting alone: whoever
-// sends at a constant rate shows that much.
+// solve draws the line and returns the rate at which it reaches 1, with the interval of that rate
+// (inverse prediction from a regression: two standard errors). The line goes through the origin
+// unless the data clearly say otherwise. chance is the variance of the rate, per request/s, from
+// counting alone: clients at a constant rate show that much.
 func (f *Fit) solve(chance float64, rules lineRules) (state CapacityState, capacity, low, high float64) {
 	n := f.W * f.W / f.W2
 	mx, my := f.X/f.W, f.Y/f.W

@@ -8,8 +8,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// flow is what one stream tells about one service: its newest window, as
-// rates, and what judging the next one needs.
+// flow is the load of one stream to one service: its newest window, as rates, and the state that
+// judging the next one needs.
 type flow struct {
 	stream *stream
 	source *source
@@ -27,21 +27,21 @@ type flow struct {
 	windows  int           // so far
 	busy     int           // of them, those with traffic
 	met      int           // snapshots at which it was compared with the other nodes
-	mean     float64       // of the rates that were believed while there was traffic, requests/s
+	mean     float64       // of the accepted rates while there was traffic, requests/s
 	began    time.Time     // when its first window with traffic came
-	stranger bool          // it is doubted since it came, by what the others are like
-	proof    float64       // of what counts, that raises drops, requests/s; see prove
+	stranger bool          // it is doubted since it came, by comparison with the others
+	proof    float64       // of the counted load, the part that raises drops, requests/s; see prove
 	compared bool          // it came when others had a history: its proof grows slowly
-	admitted float64       // what it proved as a newcomer, requests/s
-	joined   float64       // what it had proven when it was no newcomer any more, requests/s; see voice
+	admitted float64       // its proven demand as a newcomer, requests/s
+	joined   float64       // its proven demand when it ceased to be a newcomer, requests/s; see voice
 	fails    float64       // part of its requests that fails usually, 0 to 1
 	failing  float64       // the same of its last some requests
 	exceeded time.Time     // when it last claimed more than it could have by growing; see boundGrowth
 	crowded  bool          // its account had too many newcomers: it proves no more because it is like others
-	limit    float64       // what counts at most while it is doubted, requests/s; 0 = it is not
+	limit    float64       // the limit while it is doubted, requests/s; 0 = it is not
 	usual    float64       // mean of the rates lately, requests/s; see swing
 	gauge    gauge         // requests in progress against the rate
-	above    float64       // by how much the newest window was above what was expected, as a fraction
+	above    float64       // by how much the newest window was above the expected rate, as a fraction
 }
 
 // window is one measured stretch of time.
@@ -74,7 +74,7 @@ type siteWindow struct {
 	settled    bool // the gauge before has been taken off
 }
 
-// siteDetails is what only some clients tell of a locality.
+// siteDetails holds the values of a locality that only some clients report.
 type siteDetails struct {
 	metrics   []MetricSum
 	endpoints []EndpointLoad
@@ -113,8 +113,7 @@ func (s *siteWindow) told() siteDetails {
 	return *s.details
 }
 
-// site finds or makes the part of a locality. Beyond maxWindowSites
-// what is booked is lost.
+// site finds or makes the part of a locality. Requests beyond maxWindowSites are lost.
 func (w *window) site(l *isobar.Locality) *siteWindow {
 	i, found := slices.BinarySearchFunc(w.sites, l, func(s siteWindow, l *isobar.Locality) int { return s.compare(l) })
 	if !found {
@@ -154,7 +153,7 @@ func (w *window) add(r *ServiceReport, length time.Duration, before *window, tel
 		s.errors += float64(l.Errors) / seconds
 		s.succeeded += float64(l.Succeeded) / seconds
 		s.inProgress += float64(l.InProgress)
-		if before != nil { // at most what was sent: not all clients count what ends late where it belongs
+		if before != nil { // at most the sent requests: some clients count late endings elsewhere
 			s.abandoned += (n - float64(l.Succeeded) - float64(l.Errors) - max(0, change)) / seconds
 		}
 		for _, m := range l.metrics() {
@@ -187,11 +186,11 @@ func (s *siteWindow) change(l *LocalityReport, before *window) float64 {
 	return out
 }
 
-// attempts is how many requests the client tried to send to a locality. A
-// connection that is refused is an error that Envoy never issued, so errors
-// beyond what was issued are attempts. Successes, and what was in progress
-// before and ended now, were issued before. Clients that tell no issued requests
-// are worked out from what ended and the change of their gauge.
+// attempts is the number of requests that the client tried to send to a locality. Envoy counts a
+// refused connection as an error and not as issued, so errors beyond the issued requests are
+// attempts. Successes, and earlier requests in progress that ended now, were issued before. If
+// clients do not report issued requests, attempts computes them from the requests that ended and
+// the change of the gauge.
 func attempts(l *LocalityReport, change float64, compared, tellsIssued bool) float64 {
 	ended, issued := float64(l.Succeeded)+float64(l.Errors), float64(l.Issued)
 	switch {
@@ -276,8 +275,8 @@ func (s *siteWindow) scale(by float64) {
 	s.issued, s.errors, s.succeeded, s.abandoned = s.issued*by, s.errors*by, s.succeeded*by, s.abandoned*by
 }
 
-// take makes w the flow's newest window. byArrival says that its length is the
-// time between arrivals, not what the client measured.
+// take makes w the flow's newest window. byArrival says that its length is the time between
+// arrivals, not the client's measurement.
 func (f *flow) take(w window, byArrival bool, arrived time.Time, interval time.Duration) {
 	f.extended = w.length < interval/2
 	if f.extended {
@@ -287,8 +286,8 @@ func (f *flow) take(w window, byArrival bool, arrived time.Time, interval time.D
 		}
 		full := interval
 		if byArrival && w.length < interval/10 {
-			// What was stuck on its way arrives with what followed it: the time between
-			// arrivals is too long for the first, and nothing for the others.
+			// Delayed reports arrive together with later ones: the time between arrivals is too
+			// long for the first, and 0 for the others.
 			full = max(full, min(before.length, maxPeriodIntervals*interval))
 		}
 		w.extend(before, full)
@@ -328,7 +327,7 @@ func (f *flow) trust(now time.Time, interval time.Duration) (trust float64, fres
 	if f.source.silent {
 		return 1, fresh // it is not this client that has a problem
 	}
-	if at := f.source.silentAt; at.After(f.told) { // what stood in for long fades from the end of that
+	if at := f.source.silentAt; at.After(f.told) { // a rate that replaced missing reports for long fades from the end of that
 		silent = min(silent, hold+max(0, now.Sub(at)))
 	}
 	if silent <= hold {

@@ -15,7 +15,7 @@ type shareGeneration struct {
 	spans []span    // sorted by locality
 }
 
-// span is between what bounds a share was in some time.
+// span is the range of a share over some time.
 type span struct {
 	locality  isobar.Locality
 	low, high float64 // 0 to 1
@@ -61,9 +61,9 @@ func (r *shareGeneration) tells(shares []PlannedShare) bool {
 	})
 }
 
-// inForce gives between what bounds the shares were in a stretch of time: those
-// that 95% had acknowledged when it began, and all that came until it ended.
-// What is older is forgotten. ok is false while nothing had been acknowledged.
+// inForce returns the ranges of the shares in a stretch of time: those that 95% had acknowledged
+// when it began, and all later ones until it ended. Older shares are forgotten. ok is false while
+// no share had been acknowledged.
 func (s *sourceEvidence) inForce(since, until time.Time) (spans []span, ok bool) {
 	base := s.acknowledged(since)
 	if base < 0 {

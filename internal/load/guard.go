@@ -5,17 +5,15 @@ import (
 	"time"
 )
 
-// Guard against a client that reports far more than is believable. In services
-// of many nodes a node is doubted when it reports more than repute times its
-// own mean and more than fair of what the service can serve. The jump counts up
-// to those. While it lasts, the limit comes down to fair of the service, or to
-// the node's own mean: real bursts are short, broken counters stay broken. What
-// is doubted does not make the mean, which grows by patience a window only, so
-// that an honest node that is like no other is believed in the end. The limit
-// falls away when the reports come down to it.
+// Guard against a client that reports implausibly much. In services of many nodes a node is
+// doubted when it reports more than repute times its own mean and more than fair of the larger of the service's
+// capacity and demand. The jump counts up to those limits. While it lasts, the limit falls to fair of the
+// service, or to the node's own mean: real bursts are short, broken counters stay broken. Doubted
+// values do not enter the mean, which grows by patience a window only, so that an honest node
+// unlike all others is accepted in the end. The limit ends when the reports fall below it.
 const (
 	guardNodes   = 20
-	guardWindows = 3 // with traffic: without them there is nothing to go by
+	guardWindows = 3 // with traffic: windows without it are no evidence
 	repute       = 10.0
 	fair         = 0.05
 	alikeness    = 2.0
@@ -24,8 +22,8 @@ const (
 	meanWindows  = 60  // windows with traffic over which the mean is taken
 )
 
-// judge decides how much of the newest window counts. Windows without traffic
-// say nothing about what the node sends when it has something to send.
+// judge decides which part of the newest window counts. Windows without traffic say nothing about
+// the node's rate when it has traffic.
 func (f *flow) judge() {
 	rate, svc := f.window.rate(), f.source.service
 	f.weight = 1
@@ -55,7 +53,7 @@ func (f *flow) judge() {
 		return
 	}
 	step := (rate - f.mean) / f.experience()
-	if f.busy > meanWindows && rate > claim { // or who grows steadily is never doubted
+	if f.busy > meanWindows && rate > claim { // otherwise a node that grows steadily would never be doubted
 		step = min(step, patience*f.mean)
 	}
 	f.mean += step
@@ -64,17 +62,17 @@ func (f *flow) judge() {
 // experience is in how many windows the mean was made, the newest one included.
 func (f *flow) experience() float64 { return float64(min(max(1, f.busy), meanWindows+1)) }
 
-// peers is what the nodes of a service are like at one time.
+// peers summarises the nodes of a service at one time.
 type peers struct {
 	flows   []*flow
-	median  float64 // of their rates, requests/s; what a few bad reporters cannot move
+	median  float64 // of their rates, requests/s; a few bad reporters can't change it
 	growth  float64 // median of rate over mean, of those that have a mean
 	largest float64 // rate that counts of a node that is known, requests/s
 	doubted int
 }
 
-// comparison compares the clients of a service with each other, at one time, and bounds
-// what each of them counts for.
+// comparison compares the clients of a service with each other, at one time, and limits their
+// counted load.
 type comparison struct {
 	service  *service
 	now      time.Time
@@ -119,7 +117,7 @@ func median(v []float64) float64 {
 // known reports whether the mean is worth something.
 func (f *flow) known() bool { return f.met >= guardWindows && f.mean >= negligible }
 
-// bound bounds what the clients count for by what the others are like.
+// bound limits the counted load of the clients by comparison with the others.
 func (c *comparison) bound(of *accounts) {
 	of.findCrowds(c.service)
 	c.boundNewcomers()
@@ -127,9 +125,9 @@ func (c *comparison) bound(of *accounts) {
 	c.boundGrowth()
 }
 
-// vouch lets the nodes of a service speak for each other: when traffic comes
-// back after a quiet night all of them jump at once. And it doubts nodes that
-// have no past by what the others are like.
+// vouch compares the growth of the nodes of a service: when traffic returns after a quiet night
+// all of them jump at once, so none is doubted. And it doubts nodes without a past that are
+// unlike the others.
 func (c *comparison) vouch() {
 	if len(c.service.sources) == 0 || !c.service.questionable() {
 		return

@@ -1,7 +1,7 @@
 package load
 
-// lineRules are what a line of a quantity over the rate must be like to tell
-// where it reaches 1.
+// lineRules are the conditions under which the line of a quantity over the rate shows where it
+// reaches 1.
 type lineRules struct {
 	leastMean  float64 // of the quantity, below which the estimate is inconclusive
 	mostOffset float64 // without any load, beyond which it is not about load
@@ -13,13 +13,12 @@ type lineRules struct {
 // line follows a quantity over the rate, window by window.
 type line struct {
 	doubted int     // windows in a row that are off the line
-	ratio   float64 // sum over them of what is reported over what was predicted
+	ratio   float64 // sum over them of the reported over the predicted value
 }
 
-// take adds a window into the fit, unless it is off the line that is drawn
-// (known). Several windows in a row that are off it by the same factor mean that
-// the line has changed: then what is known of its shape is kept. It tells whether
-// the line is to be drawn again.
+// take adds a window to the fit, unless it is far from the drawn line (known). Several windows in
+// a row that are off by the same factor mean that the line has changed: then its known shape
+// stays. take reports whether the line is to be drawn again.
 func (l *line) take(f *Fit, known bool, rate, quantity float64) bool {
 	if known {
 		predicted := f.at(rate)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Bounds on lists whose names come from clients; what is beyond them is left
-// out of the list, not of the sums.
+// Bounds on lists whose names come from clients. Names beyond them are left out of the list, not
+// of the sums.
 const (
 	maxNames     = 256    // metrics, or categories of drops
 	maxSites     = 4_096  // localities of a service
@@ -14,8 +14,8 @@ const (
 	maxClients   = 4_096  // client services of a source
 )
 
-// Bounds on what one stream is remembered by. What is beyond them is lost, sums
-// too: only clients that make things up get there.
+// Bounds on the remembered state of one stream. State beyond them is lost, sums included: only
+// clients that invent names reach them.
 const (
 	maxEntries     = 20_000 // of a report that is made of several
 	maxWindowSites = 1_024  // localities of a service

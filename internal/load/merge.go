@@ -7,10 +7,9 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Append adds a report to the window. A window holds at most bound reports
-// (>= 1): beyond that the newest two become one, counters and intervals added
-// up, so that a slow reader costs resolution and no memory. It tells whether
-// that happened.
+// Append adds a report to the window. A window holds at most bound reports (>= 1): beyond that
+// the newest two become one, counters and intervals added up, so that a slow reader costs
+// resolution and no memory. It reports whether that happened.
 func (w *StreamWindow) Append(r Report, bound int) (merged bool) {
 	if len(w.Reports) < max(1, bound) {
 		w.Reports = append(w.Reports, r)
@@ -66,7 +65,7 @@ func mergeServices(a, b *ServiceReport) ServiceReport {
 	places := make(map[tierOf]int, len(out.Localities))
 	for i := range out.Localities {
 		l := &out.Localities[i]
-		l.InProgress = 0 // a gauge: what b does not tell is none
+		l.InProgress = 0 // a gauge: a gauge that b lacks stays absent
 		at := tierOf{l.Where(), l.Priority}
 		if _, twice := places[at]; !twice {
 			places[at] = i
@@ -85,7 +84,7 @@ func mergeServices(a, b *ServiceReport) ServiceReport {
 	return out
 }
 
-// tierOf is what the parts of a service's report are told apart by.
+// tierOf is the key that distinguishes the parts of a service's report.
 type tierOf struct {
 	locality isobar.Locality
 	priority uint16

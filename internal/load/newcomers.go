@@ -5,23 +5,22 @@ import (
 	"slices"
 )
 
-// Newcomers are flows without a history. Where others have one, a newcomer
-// counts for what one of them could be: twice the median of the others of its
-// source, or a twentieth of the service. All newcomers of one identity or address
-// together count for that, too. What a source's known clients no longer send may be
-// sent by newcomers in their place: clients are replaced, and then nothing is known
-// of any of them. A newcomer that claims more stays doubted, and what counts of it
-// grows by patience a window.
+// Newcomers are flows without a history. If others have one, a newcomer counts for the plausible
+// rate of a client: twice the median of the others of its source, or a twentieth of the service.
+// The same limit holds for all newcomers of one identity or address together. Newcomers may also
+// send the load that a source's known clients no longer send: clients are replaced, and then all
+// clients are new. A newcomer that claims more stays doubted, and its counted load grows by
+// patience a window.
 const (
 	introduction  = 12.0 // report intervals in which a client has no history
-	foundation    = 3.0  // report intervals from the first client of a service on, of whom nobody is a newcomer
+	foundation    = 3.0  // report intervals from the first client of a service on, in which no client is a newcomer
 	guardPeers    = 3    // clients to compare with; fewer say nothing
 	enoughSeniors = 0.25 // of the proven demand, that clients with a long history have to have to speak for all
-	replacedTimes = 12.0 // time constant with which what known clients sent is forgotten, intervals
+	replacedTimes = 12.0 // time constant with which the load of known clients is forgotten, intervals
 )
 
-// boundNewcomers bounds what newcomers of the service count for. Calling it again
-// at the same time changes nothing.
+// boundNewcomers limits the counted load of newcomers of the service. Calling it again at the
+// same time changes nothing.
 func (c *comparison) boundNewcomers() {
 	svc := c.service
 	var claims []claim
@@ -65,19 +64,19 @@ func (c *comparison) boundNewcomers() {
 	}
 }
 
-// claim is what a newcomer says that it sends, requests/s.
+// claim is the reported load of a newcomer, requests/s.
 type claim struct {
 	flow         *flow
 	rate         float64
-	like         float64 // what another client of the source might send
-	granted      float64 // what it may send instead of others
-	vouched      float64 // of it, what may raise drops, because they had proven it
+	like         float64 // the plausible load of a client of the source
+	granted      float64 // the load that it may send instead of others
+	vouched      float64 // of it, the part that may raise drops, because they had proven it
 	most, counts float64
-	admitted     float64 // of like, what may raise drops, beyond what is vouched
+	admitted     float64 // of like, the part that may raise drops, beyond vouched
 }
 
-// settle makes a claim count. Who claims more than any other client sends, and is no
-// replacement, stays doubted when it is no newcomer any more.
+// settle makes a claim count. A newcomer that claims more than any other client sends, and is no
+// replacement, stays doubted afterwards.
 func (c *claim) settle() {
 	f := c.flow
 	c.counts = max(c.counts, c.granted)
@@ -118,7 +117,7 @@ func (c *comparison) usual() usual {
 	return u
 }
 
-// proofOf is what flows of the service have proven, requests/s.
+// proofOf is the proven demand of flows of the service, requests/s.
 func (c *comparison) proofOf(which func(*flow) bool) (sum float64) {
 	for _, src := range c.service.sources {
 		for _, f := range src.flows {
@@ -130,7 +129,7 @@ func (c *comparison) proofOf(which func(*flow) bool) (sum float64) {
 	return sum
 }
 
-// usual is what clients are like.
+// usual is the usual rate of clients.
 type usual struct {
 	known      bool    // there are enough to tell
 	everywhere float64 // median of their rates, requests/s
@@ -139,7 +138,7 @@ type usual struct {
 	surge      float64 // by which a fifth of the proven demand that speaks for others grew, or more; at least 1
 }
 
-// of returns what is usual in a source.
+// of returns the usual rate in a source.
 func (u *usual) of(src *source) float64 {
 	if v, ok := u.sources[src]; ok {
 		return v
@@ -201,7 +200,7 @@ func surge(all []growth) float64 {
 	return 1
 }
 
-// boundAccounts bounds what the newcomers of one identity or address count for together.
+// boundAccounts limits the counted load of the newcomers of one identity or address together.
 func boundAccounts(claims []claim) {
 	most, sums := map[string]float64{}, map[string]float64{}
 	for i := range claims {
@@ -217,7 +216,7 @@ func boundAccounts(claims []claim) {
 	}
 }
 
-// boundUnlike bounds what newcomers that are like no other client count for together.
+// boundUnlike limits the counted load of all newcomers together that are unlike any other client.
 func boundUnlike(claims []claim, most float64) {
 	sum := 0.0
 	for i := range claims {
@@ -233,10 +232,9 @@ func boundUnlike(claims []claim, most float64) {
 	}
 }
 
-// replace grants newcomers what known clients no longer send, and what these had proven of it:
-// first those of the same source, then those of all, because clients elsewhere take over in a
-// failover. Otherwise names that leave, and come back as others, would prove what they only
-// claimed.
+// replace grants newcomers the load that known clients no longer send, and the proven part of it:
+// first that of clients of the same source, then of all, because clients elsewhere take over in a
+// failover. Otherwise names that leave, and return as others, would prove their mere claims.
 func (c *comparison) replace(claims []claim) {
 	svc := c.service
 	left, proven := svc.known, svc.vouched
@@ -261,8 +259,9 @@ func (c *comparison) replace(claims []claim) {
 	grant(all, left, proven)
 }
 
-// present is what known clients of a source send, and what nobody else can prove because of them,
-// requests/s: names that fall silent once they are known leave nothing to the next ones.
+// present is the load of the known clients of a source, and the load that no others can prove
+// because of them, requests/s: names that stop reporting once they are known leave nothing to the
+// next ones.
 func (c *comparison) present(src *source) (counted, vouched float64) {
 	for _, f := range src.flows {
 		if f.stranger || f.newcomer(c.now, c.interval) {
@@ -278,8 +277,8 @@ func (c *comparison) present(src *source) (counted, vouched float64) {
 	return counted, vouched
 }
 
-// grant divides what is left among claims. Those that want least come first, so that one that
-// claims much gets what others leave.
+// grant divides the remaining load among claims, the smallest first, so that a large claim gets
+// only the remainder.
 func grant(claims []*claim, left, proven float64) {
 	slices.SortStableFunc(claims, func(a, b *claim) int { return cmp.Compare(a.rate-a.granted, b.rate-b.granted) })
 	for i, x := range claims {

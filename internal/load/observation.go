@@ -8,8 +8,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Observation is what requests experience in one locality of a service, summed
-// over all clients.
+// Observation is the experience of requests in one locality of a service, summed over all
+// clients.
 type Observation struct {
 	Locality isobar.Locality
 	// Rate is the attempts/s that reach the locality. A client that is left out
@@ -19,13 +19,12 @@ type Observation struct {
 	Goodput   float64 // requests/s that succeeded
 	Errors    float64 // requests/s
 	Abandoned float64 // requests/s that ended without success or error
-	// Sampled is the part of Rate, in requests/s, whose clients told of their
-	// requests in progress since the observation before. 0 = nobody did, and
-	// InProgress says nothing.
+	// Sampled is the part of Rate, in requests/s, whose clients reported their requests in
+	// progress since the previous observation. 0 = no client did, and InProgress means nothing.
 	Sampled float64
-	// InProgress is the number of requests of these clients, Network the part of it
-	// that is expected on the way by Little's law, and Clipped what was told beyond
-	// what the other clients of the same source make believable, all in requests.
+	// InProgress is the number of requests of these clients. Network is the part of it in
+	// transit, expected by Little's law. Clipped is the reported part that is implausible beside
+	// the other clients of the same source. All are in requests.
 	InProgress, Network, Clipped float64
 }
 
@@ -69,8 +68,7 @@ const (
 	mostLeftOut  = 64    // clients of a service that are named
 )
 
-// clip is the largest number of requests in progress that is believed where
-// expected are.
+// clip is the largest accepted number of requests in progress for an expected number.
 func clip(expected float64) float64 { return 2*expected + 3*math.Sqrt(expected) + 1 }
 
 // gauge compares the requests in progress that a flow reports with its rate,
@@ -105,7 +103,7 @@ func (s *gaugeSums) perRate() (ratio float64, ok bool) {
 	return s.held / s.rate, true
 }
 
-// siteView is what the clients of one source tell of one locality.
+// siteView sums the reports of the clients of one source about one locality.
 type siteView struct {
 	locality *isobar.Locality
 	delay    float64 // on the network, seconds; below 0 = not looked up yet
@@ -148,7 +146,7 @@ func compareLocalities(a, b *isobar.Locality) int {
 	return s.compare(b)
 }
 
-// observer works out what requests experience.
+// observer computes the observations of a service.
 type observer struct {
 	network *isobar.Network
 	// Of the snapshot that is taken.
@@ -159,8 +157,7 @@ type observer struct {
 	ratios []float64 // the same
 }
 
-// observe works out what requests to a service experience. It reads the windows
-// of all flows that count.
+// observe computes the observations of a service from the windows of all flows that count.
 func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 	out = make([]Observation, 0, svc.observed)
 	for _, src := range svc.sources {
@@ -176,7 +173,7 @@ func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 		}
 	}
 	svc.observed = len(out)
-	if svc.inProgress <= 0 { // nobody tells of requests in progress
+	if svc.inProgress <= 0 { // no client reports requests in progress
 		for i := range out {
 			out[i].Sampled, out[i].InProgress, out[i].Network = 0, 0, 0
 		}
@@ -262,19 +259,18 @@ func (s *gaugeSums) judge(usual, service float64) (left LeftOutReason, fits floa
 	case s.held <= 0 && expected >= leastGauges:
 		return LeftOutMute, 0
 	case usual <= 0 || expected < 1:
-		// Two clients can't tell which of them is wrong.
+		// With two clients it is unknown which of them is wrong.
 	case max(s.held, expected) > disagrees*min(s.held, expected) && math.Abs(s.held-expected) > sigmas*math.Sqrt(expected)+leastGauges:
 		return LeftOutDisagree, s.held / expected
 	}
 	return "", 0
 }
 
-// boundByGauges bounds what counts of clients whose requests in progress explain only a
-// part of their rate: twice that part, and as much as two of the other clients of their
-// source. A gateway that sends ten times as much as others has ten times as many requests
-// in progress, too; and requests that occupy servers for a fifth of the usual time need a
-// fifth of the capacity. It gives the part of all requests that counted until now and does
-// no longer.
+// boundByGauges limits the counted load of clients whose requests in progress explain only a part
+// of their rate: twice that part, and as much as two of the other clients of their source. A
+// gateway that sends ten times as much as others has ten times as many requests in progress, too;
+// and requests that occupy servers for a fifth of the usual time need a fifth of the capacity. It
+// returns the part of all requests that counted until now and does no longer.
 func (s *service) boundByGauges() (misled float64) {
 	all, off := 0.0, 0.0
 	for _, src := range s.sources {
@@ -368,8 +364,7 @@ func observationOf(out []Observation, guess int, s *siteWindow) ([]Observation, 
 	return out, &out[i]
 }
 
-// bounded is what counts of a rate that is not believed: at most twice the mean
-// of the other clients.
+// bounded is the counted part of a doubted rate: at most twice the mean of the other clients.
 func (v *siteView) bounded(rate float64) float64 {
 	if v.clients < 2 {
 		return rate
@@ -377,8 +372,8 @@ func (v *siteView) bounded(rate float64) float64 {
 	return min(rate, 2*max(0, v.all-rate)/float64(v.clients-1))
 }
 
-// sample adds one client's requests in progress. They count up to what the other
-// clients of the same source make believable.
+// sample adds one client's requests in progress. They count as far as they are plausible beside
+// the other clients of the same source.
 func (o *Observation) sample(v *siteView, rate, held float64) {
 	counted := held
 	if others := v.rate - rate; others > negligible {
@@ -390,7 +385,7 @@ func (o *Observation) sample(v *siteView, rate, held float64) {
 	o.Clipped += held - counted
 }
 
-// Observation finds what is observed of a locality; nil when nothing is.
+// Observation returns the observation of a locality; nil if there is none.
 func (s *ServiceLoad) Observation(l isobar.Locality) *Observation {
 	if s == nil {
 		return nil

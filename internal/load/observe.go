@@ -7,8 +7,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// plan takes note of the shares in force, and forgets localities of which
-// nothing has been seen for keep: their names come from clients.
+// plan records the shares in force, and forgets localities without any event for keep: their
+// names come from clients.
 func (s *sourceEvidence) plan(now time.Time, planned *PlannedSource, keep time.Duration) {
 	for _, p := range s.pairs {
 		p.share = 0
@@ -89,8 +89,8 @@ func (s *serviceAdherence) judge(src *sourceEvidence, l *SourceLoad, spans []spa
 	}
 }
 
-// weighUnreported looks for load of clients that do not report: application
-// utilization times declared capacity, less what lands.
+// weighUnreported looks for load of clients that do not report: application utilization times
+// declared capacity, less the landed load.
 func (s *serviceAdherence) weighUnreported(l *ServiceLoad) {
 	if !l.Covered || s.now.Sub(s.weighed) < s.interval {
 		return

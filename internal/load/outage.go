@@ -16,7 +16,7 @@ const (
 	clearlyDecided = 30.0 // the same, of a window that is a verdict alone
 	deadShare      = 0.20 // of them that succeed; below it the window is bad
 	fullLoad       = 0.9  // of the capacity: from it on failures are overload
-	fullIntervals  = 4.0  // for which a locality counts as full after it was: what waits there has to be served
+	fullIntervals  = 4.0  // for which a locality counts as full afterwards: waiting requests have to be served
 	fullWindows    = 4    // windows in a row without any success that make even a full locality dead
 	risingPoints   = 0.05 // by which the part that fails is above the usual one while it rises
 	risingSigmas   = 3.0
@@ -32,8 +32,8 @@ const (
 type Outage struct {
 	Locality isobar.Locality
 	Since    time.Time // of the verdict
-	// Attempts and Succeeded are what all sources together sent there and got
-	// through in the newest window that was judged, requests.
+	// Attempts and Succeeded are the requests of all sources together to the locality, and the
+	// successful ones, in the newest judged window.
 	Attempts, Succeeded float64
 	// Open is the part of its share that the locality may get: 0 = a probe, 1 =
 	// all of it.
@@ -74,7 +74,7 @@ func (t *trend) close(least float64) bool {
 	return true
 }
 
-// outage is what is known of a locality from all sources together.
+// outage is the state of a locality from all sources together.
 type outage struct {
 	locality isobar.Locality
 	trend    trend
@@ -86,7 +86,7 @@ type outage struct {
 	// Of the newest window.
 	decided   float64 // requests that succeeded or failed; 0 = none was closed
 	witnesses int     // nodes that sent them
-	avoided   bool    // none was closed, since clients don't send there what they should
+	avoided   bool    // no window was closed, since clients send less there than planned
 	judged    time.Time
 
 	bad    int       // windows in a row in which nearly nothing succeeded
@@ -124,10 +124,9 @@ func (s *serviceAdherence) findOutage(l isobar.Locality) *outage {
 	return s.outages[i]
 }
 
-// outcome splits the requests of a window into those that succeeded and those
-// that failed; the others are on their way. Clients of some protocols report no
-// success: then what is no error counts as one. Where requests are answered
-// quickly, a window without any answer is one of failures.
+// outcome splits the requests of a window into successes and failures; the others are in transit.
+// Clients of some protocols report no success: then every request without an error counts as one.
+// If requests are answered quickly, a window without any answer is one of failures.
 func (s *serviceAdherence) outcome(x *LandedLoad, window time.Duration) (ok, failed float64) {
 	seconds := window.Seconds()
 	if s.succeeded.IsZero() {
@@ -144,7 +143,7 @@ func (s *serviceAdherence) outcome(x *LandedLoad, window time.Duration) (ok, fai
 // to last.
 const hangTimes = 5.0
 
-// experience counts what became of a source's requests in one round of windows.
+// experience counts the outcomes of a source's requests in one round of windows.
 func (s *serviceAdherence) experience(src *sourceEvidence, l *SourceLoad) {
 	sent := 0.0
 	for i := range l.Landed {
@@ -174,8 +173,8 @@ func (s *serviceAdherence) experience(src *sourceEvidence, l *SourceLoad) {
 	}
 }
 
-// judgeOutages closes the windows of the localities, then moves their states on:
-// what each one means depends on the others.
+// judgeOutages closes the windows of the localities, then moves their states on: the meaning of
+// each depends on the others.
 func (s *serviceAdherence) judgeOutages(l *ServiceLoad) {
 	s.outages = slices.DeleteFunc(s.outages, func(o *outage) bool { return s.left(o.locality) })
 	for _, o := range s.outages {
@@ -191,7 +190,7 @@ func (s *serviceAdherence) judgeOutages(l *ServiceLoad) {
 		case o.dead() && !s.barsAny(o.locality) && s.now.Sub(later(o.judged, o.since)) > scale(s.interval, dropIntervals):
 			s.reopen(o) // no probe goes there that could tell
 		case o.open > 0 && s.now.Sub(o.lifted) >= 2*s.interval:
-			s.advance(o) // nobody sends anything there
+			s.advance(o) // no client sends anything there
 		}
 	}
 }
@@ -213,11 +212,11 @@ func (o *outage) close(now time.Time, interval time.Duration) {
 	o.expected = 0
 	if !o.trend.close(least) {
 		o.avoided = expected >= enoughDecided && o.attempts < landsAtAll*expected
-		// What a few requests told long ago must not speak for now.
+		// A few old requests must not count as the present state.
 		o.trend.ok, o.trend.failed, o.attempts = o.trend.ok/2, o.trend.failed/2, o.attempts/2
 		return
 	}
-	if !o.dead() { // what it was found dead by says more than its probes
+	if !o.dead() { // the evidence by which it was found dead is stronger than its probes
 		o.shown = shown
 	}
 	o.decided, o.witnesses, o.judged = decided, o.nodes, now
@@ -302,8 +301,8 @@ func (s *serviceAdherence) suspect(o *outage) {
 	s.sentence(o)
 }
 
-// breaksDown reports whether most requests of the newest window failed, unlike before, and
-// nearly all of the few since then do. What is only full goes on to serve.
+// breaksDown reports whether most requests of the newest window failed, unlike before, and nearly
+// all of the few since then do. A locality that is only full continues to serve.
 func (o *outage) breaksDown() bool {
 	t := &o.trend
 	return t.rising && t.fraction > 0.5 && t.failed > 0 && t.ok <= deadShare*(t.ok+t.failed)
@@ -432,7 +431,7 @@ func (s *serviceAdherence) recent(at time.Time) bool {
 	return !at.IsZero() && s.now.Sub(at) <= 2*s.interval
 }
 
-// failures lists what is told of localities as a whole.
+// failures lists the failures of whole localities.
 func (s *serviceAdherence) failures(f *Findings) {
 	for _, o := range s.outages {
 		rising := o.trend.rising && (s.recent(o.judged) || o.avoided) // whom it fails sends nothing that could tell

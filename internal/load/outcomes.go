@@ -31,8 +31,8 @@ type outcomes struct {
 	time time.Duration // measured; of several sources, the longest
 }
 
-// Failures that come and go, as when clients eject a broken endpoint again and
-// again, are not over between two bursts: the worst of what ten windows show counts.
+// Failures that come and go, as when clients eject a broken endpoint again and again, do not end
+// between two bursts: the worst of ten windows counts.
 const (
 	latelyWindows = 10
 	burstWindows  = 3 // in a row
@@ -69,7 +69,7 @@ func (l *lately) worst() (worst Outcomes) {
 	return worst
 }
 
-// count takes in what was sent and failed a second in newly measured time.
+// count adds the sent and failed requests a second in newly measured time.
 func (o *outcomes) count(landed []LandedLoad, news time.Duration) {
 	if news <= 0 {
 		return
@@ -82,7 +82,7 @@ func (o *outcomes) count(landed []LandedLoad, news time.Duration) {
 	}
 }
 
-// join adds what another source sent meanwhile.
+// join adds the requests that another source sent meanwhile.
 func (o *outcomes) join(other *outcomes) {
 	o.Attempts += other.Attempts
 	o.Failed += other.Failed

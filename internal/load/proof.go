@@ -2,25 +2,25 @@ package load
 
 import "time"
 
-// Drops harm everybody, so that only demand that is proven raises them: what clients
-// with a history send, up to what they are known to send. Clients that were there before
-// others had a history prove twice what the others of their source send. Growth that comes
-// with failing requests may be retries. Demand that was proven stays so for a while, also
-// when others replace its clients.
+// Drops affect all clients, so only proven demand raises them: the load of clients with a
+// history, up to their known rate. Clients that were there before others had a history prove
+// twice the rate of the others of their source. Growth that comes with failing requests may be
+// retries. Proven demand stays proven for a while, also when others replace its clients.
 const (
-	proofSlack  = 1.25 // times what a client is known to send
+	proofSlack  = 1.25 // times the known rate of a client
 	provenTimes = 24.0 // time constant with which proven demand is forgotten, intervals
 	calmTimes   = 12.0 // smoothing of demand while requests fail, intervals
 	impatience  = 0.1  // growth of proven demand a window while others see an overload
 	fewRequests = 8.0  // of which one that fails says little: the mean of some windows does
-	toldErrors  = 0.15 // of the rate, above what is usual: as much counts of what a client says of failures
-	seniority   = 120  // report intervals from which on what a client sends speaks for others of its account
+	toldErrors  = 0.15 // of the rate, above the usual failures: so much of a client's reported failures counts
+	seniority   = 120  // report intervals after which a client's load speaks for others of its account
 )
 
-// learnProof follows what counts of a client. Once it was compared with others, it grows
-// by patience a window, or by impatience while requests of clients with a long history fail.
-// It falls as that of other clients does, also while requests fail: one quiet window says
-// little. For the same reason a crowded client stays crowded until its mean is proven, too.
+// learnProof follows the counted load of a client. Once the client was compared with others, its
+// proof grows by patience a window, or by impatience while requests of clients with a long
+// history fail. It falls as that of other clients does, also while requests fail: one quiet
+// window says little. For the same reason a crowded client stays crowded until its mean is
+// proven, too.
 func (f *flow) learnProof() {
 	counts := f.window.rate() * f.weight
 	if f.proof == 0 && !f.compared {
@@ -39,7 +39,7 @@ func (f *flow) learnProof() {
 	}
 }
 
-// others are what the clients of a service are like at a snapshot, once somebody asks.
+// others is the comparison of the clients of a service at a snapshot, made at its first use.
 type others struct {
 	comparison
 
@@ -54,7 +54,7 @@ func (o *others) like() *usual {
 	return o.known
 }
 
-// claimed adds up what the clients of a source send, and how much of it raises no drop.
+// claimed adds up the load of the clients of a source, and the part of it that raises no drop.
 type claimed struct {
 	rest *others
 
@@ -87,9 +87,9 @@ func (c *claimed) unproven() float64 {
 	return c.single + max(0, c.counts-proofSlack*u.surge*c.proof)
 }
 
-// unproven is how much of what counts of one client raises no drop, requests/s. The client has no
-// history yet, or was there before any other had one and proves twice what is usual. A client that
-// came later does not: anybody can come with small claims, and claim more later.
+// unproven is the part of one client's counted load that raises no drop, requests/s. The client
+// has no history yet, or was there before any other had one and proves twice the usual rate. A
+// client that came later does not: any client can come with small claims, and claim more later.
 func (o *others) unproven(f *flow) float64 {
 	counts := f.window.rate() * f.weight
 	if f.newcomer(o.now, o.interval) || f.busy < guardWindows {
@@ -105,7 +105,7 @@ func (o *others) unproven(f *flow) float64 {
 	return max(0, counts-max(proofSlack*u.surge*f.proof, alikeness*u.of(f.source)))
 }
 
-// vouched is how much of what counts of a flow newcomers prove that take its place, requests/s.
+// vouched is the part of a flow's counted load that newcomers in its place prove, requests/s.
 func (f *flow) vouched(now time.Time, interval time.Duration) float64 {
 	counted := f.counted(now, interval)
 	if f.crowded || f.junior(now, interval) {
@@ -114,12 +114,11 @@ func (f *flow) vouched(now time.Time, interval time.Duration) float64 {
 	return counted
 }
 
-// admit bounds what newcomers may prove within seniority report intervals. Those of one
-// identity or address: as much as the clients with a long history send, or what counts of
-// one newcomer. So a fleet may double under one identity. Those without a certificate, of
-// all addresses together: a fifth of that. Whoever has one address may have many, and
-// invents usual clients at each. What newcomers claim beyond that is proven at the pace of
-// learnProof.
+// admit limits the proof of newcomers within seniority report intervals. Those of one identity or
+// address prove as much as the clients with a long history send, or the counted load of one
+// newcomer. So a fleet may double under one identity. Those without a certificate, of all
+// addresses together, prove a fifth of that: one attacker may have many addresses, and invents
+// usual clients at each. Claims beyond that are proven at the pace of learnProof.
 func (c *comparison) admit(claims []claim) {
 	senior, admitted, anonymous := 0.0, map[string]float64{}, 0.0
 	for _, src := range c.service.sources {
@@ -157,8 +156,8 @@ func (c *comparison) admit(claims []claim) {
 	admitTogether(nameless, afew*senior, anonymous)
 }
 
-// admitTogether bounds what claims prove together with what others have: most, or what
-// counts of one of them.
+// admitTogether limits the proof of claims together with that of others: to most, or to the
+// counted load of one of them.
 func admitTogether(claims []*claim, most, others float64) {
 	wanted := 0.0
 	for _, x := range claims {
@@ -180,9 +179,9 @@ func (c *comparison) young(f *flow) bool {
 // anonymous reports whether a flow comes over the network without a certificate.
 func (f *flow) anonymous() bool { return f.stream.account != "" && !f.stream.identified }
 
-// voice is how much of what a flow has proven speaks for others, requests/s: of a client
-// that came when others had a history, at most what it had proven when it came. Patience
-// makes its claims count, and no more.
+// voice is the part of a flow's proven demand that speaks for others, requests/s. For a client
+// that came when others had a history, it is at most the demand that it had proven when it came.
+// Patience makes its claims count, but gives it no voice.
 func (f *flow) voice() float64 {
 	if f.compared {
 		return min(f.proof, f.joined)
@@ -190,11 +189,11 @@ func (f *flow) voice() float64 {
 	return f.proof
 }
 
-// seniorsFail reports whether more requests than usual of clients with a long history
-// fail. Load that is only claimed reaches no endpoint, so that nobody else notices it.
-// Liars may have a long history, too, and claim that all their requests fail: what one
-// client says is bounded, so that clients with a third of all voices have to say it.
-// What is usual is a matter of each client: the claims of others can't change it.
+// seniorsFail reports whether more requests than usual of clients with a long history fail. Load
+// that is only claimed reaches no endpoint, so it makes no requests of others fail. Liars may
+// have a long history, too, and claim that all their requests fail: the reported failures of one
+// client are limited, so that clients with a third of all voices have to report them. Each client
+// has usual failures of its own: the claims of others can't change them.
 func (c *comparison) seniorsFail() bool {
 	failed, all := 0.0, 0.0
 	for _, src := range c.service.sources {

@@ -7,16 +7,16 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// book adds a round to the pair's open window and closes it when it holds
-// enough. The share may have changed during the round: what did not land is
-// held against the least that it was, what did against the most.
+// book adds a round to the pair's open window and closes it when it holds enough. The share may
+// have changed during the round: missing requests are compared with the smallest share, landed
+// ones with the largest.
 func (p *pair) book(now time.Time, share span, landed, failed, total float64) {
 	if share.low <= 0 || (!p.barred.IsZero() && share.high > share.low*probeChange) {
 		return // clients came in or left meanwhile: any number would do
 	}
 	if p.misses(share.low*total, landed, share.high*total) {
-		// A small share fills its window slowly: what landed before it stopped
-		// observed shares must not speak for now.
+		// A small share fills its window slowly: requests that landed before no more were
+		// observed must not count now.
 		p.planned, p.most, p.landed, p.total = 0, 0, 0, 0
 	}
 	p.planned += share.low * total
@@ -58,13 +58,12 @@ func (p *pair) probe(now time.Time, landed, failed float64) bool {
 	return true
 }
 
-// probeChange is how far the share of a barred pair may change in a round: a
-// bar takes it down to the probe, and what is on its way says nothing about
-// the probe.
+// probeChange is how far the share of a barred pair may change in a round: a bar reduces it to
+// the probe, and requests in transit say nothing about the probe.
 const probeChange = 2.0
 
-// misses counts what did not land since anything did, and tells whether it has
-// just become too much for chance.
+// misses counts the missing requests since the last landed one, and reports whether they have
+// just become too many for chance.
 func (p *pair) misses(least, landed, most float64) bool {
 	if landed > 0 && landed >= landsAtAll*most {
 		p.missed = 0
@@ -75,16 +74,15 @@ func (p *pair) misses(least, landed, most float64) bool {
 	return before < enoughProbes && p.missed >= enoughProbes
 }
 
-// lands tells whether requests were seen to succeed lately and still do.
+// lands reports whether requests were seen to succeed lately and still do.
 func (s *serviceAdherence) lands(p *pair) bool {
 	return !p.failing() && p.missed < enoughProbes && s.fresh(p.works)
 }
 
-// failing tells whether the newest window did not land.
+// failing reports whether the newest window did not land.
 func (p *pair) failing() bool { return p.bad > 0 }
 
-// agrees tells whether the source has seen enough to call the locality
-// unreachable.
+// agrees reports whether the source has seen enough to call the locality unreachable.
 func (p *pair) agrees() bool { return !p.barred.IsZero() || p.bad >= verdictWindows }
 
 // decide makes and lifts bars, then looks at whole localities. All sources
@@ -108,8 +106,8 @@ func (s *serviceAdherence) decide(l *ServiceLoad) {
 	}
 }
 
-// cutOff reports whether a source should leave a locality: what it sends there
-// does not arrive, and that is neither the service's fault nor too much load.
+// cutOff reports whether a source should leave a locality: its requests do not arrive there, and
+// neither the service nor too much load is the cause.
 func (s *serviceAdherence) cutOff(src *sourceEvidence, p *pair) bool {
 	windows := verdictWindows
 	if !p.lifted.IsZero() {
@@ -158,16 +156,15 @@ func (s *serviceAdherence) widen(p *pair) {
 	}
 }
 
-// left tells whether a locality is no longer part of the service.
+// left reports whether a locality is no longer part of the service.
 func (s *serviceAdherence) left(l isobar.Locality) bool {
 	_, found := slices.BinarySearchFunc(s.sites, l, func(x Site, l isobar.Locality) int { return x.Locality.Compare(l) })
 	return len(s.sites) > 0 && !found
 }
 
-// contrast tells whether failures in one locality say something about that
-// locality, and not about the service or the source as a whole: requests
-// succeed elsewhere or succeeded here before, and there is somewhere else to go
-// that is not failing too.
+// contrast reports whether failures in one locality are evidence about that locality, and not
+// about the service or the source as a whole: requests succeed elsewhere or succeeded here
+// before, and there is another locality that is not failing too.
 func (s *serviceAdherence) contrast(src *sourceEvidence, at *pair) bool {
 	worked := !at.works.IsZero()
 	for _, other := range s.sources {
@@ -187,7 +184,7 @@ func (s *serviceAdherence) contrast(src *sourceEvidence, at *pair) bool {
 	})
 }
 
-// failing tells whether requests to a locality fail from everywhere.
+// failing reports whether requests to a locality fail from everywhere.
 func (s *serviceAdherence) failing(l isobar.Locality) bool {
 	fails := false
 	for _, src := range s.sources {
@@ -222,10 +219,9 @@ func (s *serviceAdherence) localities() []isobar.Locality {
 	return slices.Compact(out)
 }
 
-// reach decides whether anybody can reach a locality. A locality is given up
-// when every source with a stake in it agrees and nobody lands there. One
-// source of two nodes cannot take it from others: they would have to look
-// themselves.
+// reach decides whether any source can reach a locality. A locality is given up when every source
+// with a stake in it agrees and none lands there. One source of two nodes cannot take it from
+// others: they would have to look themselves.
 func (s *serviceAdherence) reach(l isobar.Locality) {
 	agreeing, nodes, others := 0, 0, 0
 	var newest time.Time
@@ -243,7 +239,7 @@ func (s *serviceAdherence) reach(l isobar.Locality) {
 			others++
 		}
 	}
-	if newest.IsZero() { // nobody is barred from it
+	if newest.IsZero() { // no source is barred from it
 		s.clear(l)
 		return
 	}
@@ -256,8 +252,8 @@ func (s *serviceAdherence) reach(l isobar.Locality) {
 	}
 }
 
-// dissents tells whether a source that does not agree stands against the
-// verdict: it lands there, or it has a stake and may still come to tell.
+// dissents reports whether a source that does not agree prevents the verdict: it lands there, or
+// it has a stake and may still report.
 func (s *serviceAdherence) dissents(src *sourceEvidence, p *pair) bool {
 	if s.lands(p) {
 		return true
@@ -269,7 +265,7 @@ func (s *serviceAdherence) dissents(src *sourceEvidence, p *pair) bool {
 	return s.fresh(p.staked) || s.fresh(p.judged)
 }
 
-// clear takes back what the sources agreed on.
+// clear reverts the common verdict of the sources.
 func (s *serviceAdherence) clear(l isobar.Locality) {
 	if o := s.findOutage(l); o != nil && o.agreed && o.dead() {
 		s.reopen(o)

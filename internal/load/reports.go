@@ -80,7 +80,7 @@ func (t *Table) addService(s *stream, entries []*ServiceReport, r *Report, gap t
 	}
 	w.finish()
 	if long && f.windows > 0 {
-		f.told = r.Arrived // what was inherited is nearer to the truth
+		f.told = r.Arrived // the inherited value is nearer to the truth
 		return
 	}
 	t.spare = append(t.spare, f.window.sites)
@@ -90,9 +90,8 @@ func (t *Table) addService(s *stream, entries []*ServiceReport, r *Report, gap t
 	}
 }
 
-// siteMemory returns memory for n sites of a window: that of a window which another one
-// has replaced, where that fits. Much larger memory is not passed on, or a
-// client with many localities would leave it to everybody else.
+// siteMemory returns memory for n sites of a window: that of a replaced window, if it fits. Much
+// larger memory is not passed on: a client with many localities would leave it to all others.
 func (t *Table) siteMemory(n int) []siteWindow {
 	if last := len(t.spare) - 1; last >= 0 {
 		out := t.spare[last]
@@ -105,10 +104,9 @@ func (t *Table) siteMemory(n int) []siteWindow {
 	return make([]siteWindow, 0, n)
 }
 
-// addIdle adds zero for the services that a report leaves out. Only gRPC may
-// be read that way: it omits idle services but sends its empty report. Of what
-// was refused the client did tell something: its last rate stands in, as for a
-// report that is missing.
+// addIdle adds zero for the services that a report leaves out. Only reports of gRPC may be read
+// that way: it omits idle services but sends its empty report. The client did report refused
+// services: their last rate stands in, as for a missing report.
 func (t *Table) addIdle(s *stream, reported []*ServiceReport, refused []string, arrived time.Time, gap time.Duration) {
 	i := 0
 	for _, f := range s.flows {

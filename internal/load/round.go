@@ -6,19 +6,18 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Round is what a source's clients did with the shares that they were told, in
-// windows that began after enough of them had acknowledged these: the requests
-// that were held against the shares, and those of them that landed elsewhere.
-// What chance (one standard deviation) and changes of the shares within the
-// windows explain does not count as elsewhere; windows in which a share changed
-// by more than 5 points are not in it at all.
+// Round compares the requests of a source's clients with their shares, in windows that began
+// after enough of the clients had acknowledged these: the compared requests, and those of them
+// that landed elsewhere. Differences within chance (one standard deviation) and within changes of
+// the shares in a window do not count as elsewhere. Windows in which a share changed by more than
+// 5 points are not in it at all.
 type Round struct {
 	Source   isobar.Locality
 	Requests float64 // at least 50
 	Off      float64 // of these; at most Requests
 }
 
-// round tells what the tally says of a source.
+// round returns the tally of a source as a Round.
 func (t *tally) round(source isobar.Locality) Round {
 	out := Round{Source: source, Requests: t.total}
 	for i := range t.sites {

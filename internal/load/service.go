@@ -8,7 +8,7 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// service is what a table knows of one service.
+// service is a table's state of one service.
 type service struct {
 	name     string
 	capacity float64   // over all localities, requests/s; 0 = not known
@@ -17,15 +17,15 @@ type service struct {
 	began      time.Time // when the first report with traffic came
 	remembered bool      // demand of an earlier process is known
 
-	known   float64 // what its clients with a history sent, as standing of a source, requests/s
-	vouched float64 // of it, what they had proven, requests/s
+	known   float64 // the load of its clients with a history, as standing of a source, requests/s
+	vouched float64 // the proven part of it, requests/s
 
 	crowds   bool // some of its clients are of crowds; see findCrowds
 	observed int  // localities in the newest observation
-	// inProgress is the median number of requests in progress per request/s of its clients;
-	// 0 when none tells of any.
+	// inProgress is the median number of requests in progress per request/s of its clients; 0
+	// when none reports any.
 	inProgress float64
-	nodes      int     // streams that told of it, at the last snapshot
+	nodes      int     // streams that reported on it, at the last snapshot
 	demand     float64 // at the last snapshot, requests/s
 	failing    bool    // more requests than usual of clients with a long history fail; see seniorsFail
 	awaiting   bool    // clients known from an earlier process are awaited
@@ -117,9 +117,8 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	return l
 }
 
-// largest is the largest fraction of the service's requests that one client sends.
-// It follows the long means of the clients: a burst of one client is no reason to
-// change what all may do.
+// largest is the largest fraction of the service's requests that one client sends. It follows the
+// long means of the clients: a burst of one client must not change the limit of all.
 func (s *service) largest(now time.Time, interval time.Duration) float64 {
 	sum, most := 0.0, 0.0
 	for _, src := range s.sources {
@@ -147,8 +146,8 @@ func (l *SourceLoad) hold(rate float64, missing bool) {
 	}
 }
 
-// land adds a fresh window to what the source lands, most likely in as many
-// localities as before.
+// land adds a fresh window to the source's landed load, most likely in as many localities as
+// before.
 func (l *SourceLoad) land(w *window, weight float64, before int) {
 	if l.Since.IsZero() || w.since.Before(l.Since) {
 		l.Since = w.since
@@ -181,7 +180,7 @@ func (l *SourceLoad) land(w *window, weight float64, before int) {
 	}
 }
 
-// standing is what the clients of a service with a history send, requests/s.
+// standing is the load of the clients of a service with a history, requests/s.
 func (s *service) standing() float64 {
 	sum := 0.0
 	for _, src := range s.sources {
@@ -190,7 +189,8 @@ func (s *service) standing() float64 {
 	return sum
 }
 
-// questionable reports whether there is anybody to be vouched for, or new.
+// questionable reports whether the service has a client that is new or needs others to confirm
+// it.
 func (s *service) questionable() bool {
 	return slices.ContainsFunc(s.sources, func(src *source) bool {
 		return slices.ContainsFunc(src.flows, func(f *flow) bool {
@@ -212,8 +212,8 @@ const (
 	mostShare = 0.5
 )
 
-// age tells how much of a service's demand stands in for missing reports, and
-// for how long too much of it has.
+// age returns which part of a service's demand stands in for missing reports, and for how long
+// too much of it has.
 func (s *service) age(loads []SourceLoad, now time.Time) (stale float64, age Age) {
 	all := 0.0
 	for i := range loads {

@@ -7,8 +7,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// siteSums adds up what lands per locality over all sources. The sources and
-// streams come in a fixed order, so equal input gives equal sums.
+// siteSums adds up the landed load per locality over all sources. The sources and streams come in
+// a fixed order, so equal input gives equal sums.
 type siteSums struct {
 	sites []siteSum // sorted by locality
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Snapshot is what the planner reads at a tick: demand, observed requests and
-// utilization of every service that reports or is remembered. Immutable.
+// Snapshot is the planner's input at a tick: demand, observed requests and utilization of every
+// service that reports or is remembered. Immutable.
 type Snapshot struct {
 	At       time.Time
 	Services []ServiceLoad // sorted by name
@@ -33,12 +33,12 @@ type ServiceLoad struct {
 	Futile   []SiteFutile // sorted; localities in which nothing succeeded since the last requests that failed
 	Lately   Outcomes     // of the three windows in a row, among the newest ten, of which the largest part failed
 	Sources  []SourceLoad // sorted by source
-	Sites    []SiteLoad   // sorted by locality: what lands where, summed over sources
+	Sites    []SiteLoad   // sorted by locality: the landed load, summed over sources
 	// Largest is the largest fraction of the demand that a single client sends, by the
 	// means of the clients' rates, 0 to 1; 0 = nothing was sent.
 	Largest float64
-	// Observations are what requests experience where, sorted by locality, and
-	// LeftOut the clients whose requests in progress are not counted in them.
+	// Observations hold the experience of requests, sorted by locality, and LeftOut the clients
+	// whose requests in progress are not counted in them.
 	Observations []Observation
 	LeftOut      []LeftOut
 	// Misled is the part of all requests, 0 to 1, that counted until now, and turned out to
@@ -46,24 +46,24 @@ type ServiceLoad struct {
 	Misled float64
 }
 
-// SourceLoad is what one source locality sends to a service.
+// SourceLoad is the load that one source locality sends to a service.
 type SourceLoad struct {
 	Source isobar.Locality
-	Demand float64 // requests/s, smoothed, held, capped: what the solver gets (before unmanaged load is taken off)
-	// Unproven is the part of Demand that raises no drop: of clients without a
-	// history, or what may be retries; requests/s.
+	Demand float64 // requests/s, smoothed, held, capped: the solver's demand (before unmanaged load is subtracted)
+	// Unproven is the part of Demand that raises no drop: of clients without a history, or
+	// possible retries; requests/s.
 	Unproven float64
 	// Claimed is the part of Unproven that a later process must not take for proven,
 	// requests/s: in its first minute a process has proof of nothing.
 	Claimed float64
 	Raw     float64        // requests/s of the last windows, unsmoothed
-	Swing   float64        // standard deviation of what it sends, faster than Demand follows, as a fraction of it; 0 = none that is beyond doubt
+	Swing   float64        // standard deviation of its rate, faster than Demand follows, as a fraction of it; 0 = none that is beyond doubt
 	Saved   float64        // requests/s remembered from before; 0 when not in use
 	Drop    float64        // requests/s dropped by the clients
 	Drops   []CategoryDrop // sorted; drops without a category are in Drop only
 	Errors  float64        // requests/s that failed
 	Futile  Futile         // its requests since the last one that succeeded
-	newest  outcomes       // of what was measured since the last snapshot
+	newest  outcomes       // of the windows measured since the last snapshot
 	Nodes   int            // streams with a fresh report
 	Held    int            // streams whose last rate is held because a report is missing
 	Stale   float64        // requests/s that stand in for missing reports
@@ -79,7 +79,7 @@ type SourceLoad struct {
 	fresh float64 // requests/s of streams with a fresh report
 }
 
-// LandedLoad is what a source's reporting nodes land in one locality.
+// LandedLoad is the load of a source's reporting nodes that lands in one locality.
 type LandedLoad struct {
 	Locality  isobar.Locality
 	Issued    float64 // attempts, refused connections included, requests/s
@@ -108,7 +108,7 @@ func (l LandedLoad) LatencyMS() float64 {
 	return 1000 * l.InProgress / l.MeanIssued
 }
 
-// CategoryDrop is what clients drop under one category.
+// CategoryDrop is the rate that clients drop under one category.
 type CategoryDrop struct {
 	Category string
 	Rate     float64 // requests/s
@@ -120,7 +120,7 @@ type ClientLoad struct {
 	Rate float64 // requests/s
 }
 
-// SiteLoad is what lands in one locality of a service from all sources.
+// SiteLoad is the load from all sources that lands in one locality of a service.
 type SiteLoad struct {
 	Locality    isobar.Locality
 	Issued      float64        // attempts, held streams included, requests/s
@@ -132,7 +132,7 @@ type SiteLoad struct {
 	Endpoints   []EndpointLoad // sorted by address; only where clients report by endpoint
 }
 
-// EndpointLoad is what lands on one endpoint.
+// EndpointLoad is the load that lands on one endpoint.
 type EndpointLoad struct {
 	Address string
 	Issued  float64 // requests/s

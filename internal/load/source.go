@@ -19,18 +19,18 @@ type source struct {
 	since       time.Time // when it was first measured; zero before
 	base        float64   // demand before failures began to grow it, requests/s
 	baseErrors  float64   // failures that are usual, requests/s
-	suffered    time.Time // when much of what it sends last failed
+	suffered    time.Time // when many of its requests last failed
 	saved       float64   // remembered from an earlier process, requests/s; 0 when not in use
-	before      float64   // of saved, what was proven, also when it is not in use any more, requests/s
+	before      float64   // of saved, the proven part, also when it is not in use any more, requests/s
 	doubted     float64   // part of saved that was not proven, 0 to 1
 	memory      held      // demand when its clients were last all there
-	known       float64   // what its clients with a history send now, requests/s
-	knownProven float64   // of it, what they have proven, requests/s
-	standing    float64   // what its clients with a history sent, requests/s; see stand
-	vouched     float64   // of it, what they had proven, requests/s
+	known       float64   // the present load of its clients with a history, requests/s
+	knownProven float64   // the proven part of it, requests/s
+	standing    float64   // the earlier load of its clients with a history, requests/s; see stand
+	vouched     float64   // the proven part of it, requests/s
 	proven      float64   // demand that may raise drops, requests/s; see prove
 	unproven    float64   // demand that is not proven, requests/s
-	calm        float64   // what was sent before requests began to fail, requests/s
+	calm        float64   // the load before requests began to fail, requests/s
 	lost        []loss    // streams that closed lately and did not come back
 	means       []siteMean
 	futile      Futile
@@ -47,7 +47,7 @@ type source struct {
 // held is demand that stands in for missing reports.
 type held struct{ demand, unproven float64 } // requests/s
 
-// raise raises the demand of a source to what stands in for reports.
+// raise raises the demand of a source to the demand that stands in for reports.
 func (l *SourceLoad) raise(of held) {
 	if more := of.demand - l.Demand; more > 0 {
 		l.Unproven = max(l.Unproven, min(of.unproven, l.Unproven+more))
@@ -64,7 +64,7 @@ func (s *source) remember(demand, unproven float64) {
 	s.before = s.savedProven()
 }
 
-// prove tells how much of a source's demand raises no drop. raw is what counts of its
+// prove returns how much of a source's demand raises no drop. raw is the counted load of its
 // clients, of which new is unproven.
 func (s *source) prove(demand, raw, unproven, errors float64, wall, interval time.Duration) float64 {
 	failing := errors-s.baseErrors > usualErrors*raw
@@ -86,8 +86,8 @@ func (s *source) prove(demand, raw, unproven, errors float64, wall, interval tim
 // savedProven is the part of the saved demand that may raise drops, requests/s.
 func (s *source) savedProven() float64 { return s.saved * (1 - s.doubted) }
 
-// claim tells what a later process must not take for proven. As long as no client has a
-// history, that is what was so before this process.
+// claim returns the demand that a later process must not take for proven. As long as no client
+// has a history, that is the demand that was unproven before this process.
 func (s *source) claim(l *SourceLoad, now time.Time, interval time.Duration) {
 	l.Claimed = l.Unproven
 	if began := s.service.began; began.IsZero() || now.Sub(began) < scale(interval, introduction+guardWindows) {
@@ -105,7 +105,7 @@ type loss struct {
 	rate   float64 // requests/s
 }
 
-// siteMean is the long mean of what goes to a locality.
+// siteMean is the long mean of the load that goes to a locality.
 type siteMean struct {
 	locality           isobar.Locality
 	issued, inProgress float64
@@ -126,17 +126,17 @@ func (s *source) remove(f *flow) {
 	}
 }
 
-// Bounds on how failures move demand. Retries must not look like demand at once,
-// but nothing tells them from demand that grows and fails: what lasts is believed,
-// for the retries of a locality that fails end when it is left. And clients that
-// wait for answers, or have nowhere to go, send less without wanting less.
+// Bounds on how failures move demand. Retries must not count as demand at once, but they look the
+// same as demand that grows and fails. Growth that lasts is accepted, because retries end when
+// their locality gets no more traffic. And clients that wait for answers, or have no destination,
+// send less without wanting less.
 const (
 	retryGrowth  = 0.25 // of the demand before
 	usualErrors  = 0.05 // of the rate: more than that above usual is a failure
 	tinyBase     = 0.01 // of the rate: below it there is no demand before
 	failureTimes = 60.0 // intervals after which lasting failures become usual
 	retryTimes   = 4.0  // intervals after which lasting growth by failures is demand
-	someServed   = 0.05 // of the rate: where less gets through, what grows are retries
+	someServed   = 0.05 // of the rate: if fewer requests succeed, growth means retries
 	muchFails    = 0.2  // of the rate: from it on clients may send less because of it
 	someDropped  = 0.1  // of the rate, and
 	someIssued   = 0.1  // of the rate: with that, clients count all that they want
@@ -198,10 +198,9 @@ func (s *source) follow(raw, errors, dropped float64, news, wall, interval time.
 	s.baseErrors += (errors - s.baseErrors) * gain(step, riseIntervals, interval)
 }
 
-// suffers reports whether so much of what a source sends fails, or did until it
-// sent hardly anything any more, that sending less does not mean wanting less.
-// Envoy counts nothing where it has no healthy host. drops is the result of
-// countsAll.
+// suffers reports whether so many of a source's requests fail, or failed until it sent hardly
+// any, that sending less does not mean wanting less. Envoy counts nothing while it has no healthy
+// host. drops is the result of countsAll.
 func (s *source) suffers(raw, errors float64, drops bool, now time.Time, interval time.Duration) bool {
 	if errors > max(muchFails*raw, s.baseErrors) && errors >= negligible {
 		s.suffered = now
@@ -223,7 +222,7 @@ func gain(step time.Duration, constant float64, interval time.Duration) float64 
 	return -math.Expm1(-step.Seconds() / (constant * interval.Seconds()))
 }
 
-// learn moves the long means towards what lands now.
+// learn moves the long means towards the present landed load.
 func (s *source) learn(landed []LandedLoad, news, interval time.Duration) {
 	if news <= 0 {
 		return
@@ -294,9 +293,9 @@ func (s *source) isWatched(now time.Time, interval time.Duration) bool {
 	return !s.watched.IsZero() && now.Sub(s.watched) <= scale(interval, graceIntervals)
 }
 
-// longestWindow is up to which length windows tell what lands now. A few
-// clients with long periods of their own must not make the whole source look
-// old; where all have them, they are what there is.
+// longestWindow is the largest length of windows that count for the present landed load. A few
+// clients with long periods of their own must not make the whole source look old; if all have
+// them, there are no others.
 func (s *source) longestWindow(now time.Time, interval time.Duration) time.Duration {
 	usual := 2 * interval
 	longest := time.Duration(0)
@@ -375,8 +374,8 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 	return l, live
 }
 
-// stand follows what the known clients of a source send. What they leave is kept for
-// who comes in their place, for as long as somebody does.
+// stand follows the load of the known clients of a source. The load of known clients that leave
+// is kept for their replacements, as long as any client sends it.
 func (s *source) stand(raw float64, now time.Time, wall, interval time.Duration) {
 	s.known, s.knownProven = 0, 0
 	for _, f := range s.flows {
@@ -390,9 +389,9 @@ func (s *source) stand(raw float64, now time.Time, wall, interval time.Duration)
 	s.vouched = max(s.knownProven, fade*s.vouched, min(s.vouched, raw), s.savedProven())
 }
 
-// standIn lets what a source last told stand in for reports that most of its
-// streams owe, or that nobody is there any more to send though its clients are
-// connected. Saved demand that is awaited has rules of its own; see cover.
+// standIn uses a source's last reported load instead of missing reports: if most of its streams
+// owe them, or if no stream is left to send them though clients are connected. Saved demand that
+// is awaited has rules of its own; see cover.
 func (s *source) standIn(l *SourceLoad, now time.Time, interval time.Duration) {
 	if l.Nodes > 0 && 2*l.Stale <= l.Raw {
 		heard := held{demand: min(l.Demand, l.Raw), unproven: l.Unproven}
@@ -403,7 +402,7 @@ func (s *source) standIn(l *SourceLoad, now time.Time, interval time.Duration) {
 		return
 	}
 	if s.silent = s.isWatched(now, interval); !s.silent {
-		s.kept.demand = min(s.kept.demand, s.saved) // which fades if nobody comes
+		s.kept.demand = min(s.kept.demand, s.saved) // which fades if no client comes
 		return
 	}
 	s.silentAt = now

@@ -19,18 +19,18 @@ type stream struct {
 	opened, closed time.Time // closed is zero while it is open
 	arrived        time.Time // when the newest report that is booked came; zero before the first
 	heard          time.Time // when its newest report came
-	// lag is how far reports travel behind the windows they tell of, as the
-	// first one showed; LRS carries no timestamps.
+	// lag is how far reports travel behind their windows, as the first one showed; LRS carries no
+	// timestamps.
 	lag         time.Duration
 	period      time.Duration // at which it really reports, smoothed; 0 before the second report
 	tellsIssued bool          // it has told requests issued, so 0 means none
-	settled     bool          // it has taken over what it replaces
+	settled     bool          // it has taken over the stream that it replaces
 	counted     bool          // its loss has been taken note of
 	listed      uint64        // the last merge that knew of it
 	flows       []*flow       // sorted by service
 }
 
-// Bounds on what a stream can make us believe, in report intervals.
+// Bounds on the values that one stream can claim, in report intervals.
 const (
 	maxLagIntervals    = 4
 	maxPeriodIntervals = 12
@@ -79,7 +79,7 @@ func (t *Table) stream(id StreamID) (*stream, bool) {
 	return t.streams[i], true
 }
 
-// register takes note of a stream, its opening and its end.
+// register records a stream, its opening and its end.
 func (t *Table) register(w *StreamWindow) {
 	s, known := t.stream(w.Stream)
 	if !known {
@@ -104,9 +104,8 @@ func (t *Table) register(w *StreamWindow) {
 	s.listed = t.merges
 }
 
-// identity is what a client keeps over a reconnect. Several clients may share
-// one: node ids are often duplicated. What a certificate has shown nobody inherits
-// without it.
+// identity is the part of a client that survives a reconnect. Several clients may share one: node
+// ids are often duplicated. Without a certificate no client inherits from a client with one.
 type identity struct {
 	id, cluster string
 	locality    isobar.Locality
@@ -133,7 +132,7 @@ func (t *Table) takeOver() {
 				orphans[s.identity()] = append(orphans[s.identity()], s)
 			}
 		case t.latest.Sub(s.opened) > 2*scale(t.interval, holdIntervals):
-			s.settled = true // what it might replace has faded
+			s.settled = true // the state of a possible predecessor has faded
 		}
 		if !s.settled && s.closed.IsZero() {
 			heirs = append(heirs, s)
@@ -152,9 +151,8 @@ func (t *Table) takeOver() {
 	}
 }
 
-// replaces tells whether heir is the reconnect of old: the same client by all
-// that is known, and old has told nothing since heir opened, because it is
-// closed or hangs half open.
+// replaces reports whether heir is the reconnect of old: the same client by its identity, and old
+// has reported nothing since heir opened, because it is closed or half open.
 func (t *Table) replaces(heir, old *stream) bool {
 	if old == heir || old.id > heir.id || len(old.flows) == 0 || old.heard.After(heir.opened) {
 		return false
@@ -184,9 +182,9 @@ func (s *stream) inherit(old *stream) {
 	s.tellsIssued = s.tellsIssued || old.tellsIssued
 }
 
-// Returned returns what fraction of the clients that are connected have reported, 0 to 1,
-// for a table that knows nothing of an earlier process. It is 0 until three intervals have
-// passed since the first client came back: others are about to.
+// Returned returns the fraction of the connected clients that have reported, 0 to 1, for a table
+// without state of an earlier process. It is 0 until three intervals have passed since the first
+// client came back: others are about to.
 func (t *Table) Returned(now time.Time) float64 {
 	if t.arrivals.firstStream.IsZero() || now.Sub(t.arrivals.firstStream) < scale(t.interval, graceIntervals) {
 		return 0
@@ -207,8 +205,8 @@ func (t *Table) Returned(now time.Time) float64 {
 	return float64(reported) / float64(open)
 }
 
-// lose takes note of streams that have closed since the last snapshot, and
-// forgets losses that are too old to come back.
+// lose records streams that have closed since the last snapshot, and forgets losses that are too
+// old to come back.
 func (t *Table) lose(now time.Time) {
 	old := now.Add(-scale(t.interval, graceIntervals))
 	for _, name := range t.names {
@@ -235,8 +233,8 @@ func (t *Table) lose(now time.Time) {
 	}
 }
 
-// forget drops what can no longer matter: streams closed for long, flows that
-// faded or went idle, sources and services without any.
+// forget drops old state: streams closed for long, flows that faded or went idle, sources and
+// services without any.
 func (t *Table) forget(now time.Time) {
 	hold := scale(t.interval, holdIntervals)
 	t.streams = slices.DeleteFunc(t.streams, func(s *stream) bool {

@@ -5,25 +5,24 @@ import (
 	"time"
 )
 
-// swing is by how much the demand of a source varies, faster than decisions follow.
+// swing is the variability of a source's demand, faster than decisions follow.
 //
-// One window of one client tells little: what it counts fluctuates anyway. But
-// clients report at different times, so that all windows together show the moving
-// average of the demand of one report interval at many moments. What clients do
-// alike at one moment is the source's, what they do each for itself is chance. So
-// each tick is divided into short spans, the clients that reported in a span are
-// divided into two halves, and the mean product of what both deviate by is the
-// variance of what they have in common: chance, which is independent, is 0 on
-// average, whatever its size.
+// One window of one client says little: its counts fluctuate anyway. But clients report at
+// different times, so that all windows together show the moving average of the demand of one
+// report interval at many moments. Changes that clients have in common at one moment are changes
+// of the source's demand; changes of each client alone are chance. So each tick is divided into
+// short spans, the clients that reported in a span are divided into two halves, and the mean
+// product of the deviations of both halves is the variance of their common demand: independent
+// chance is 0 on average, whatever its size.
 type swing struct {
-	ratio float64 // of what clients send to their own means, smoothed; 0 = not known
+	ratio float64 // of the clients' rates to their own means, smoothed; 0 = not known
 
 	ticks  int                 // that told something, up to swingMemory
 	at     int                 // next place in recent
 	mean   float64             // of the mean squares that they told
-	drift  float64             // and of by how much all were above what was expected
+	drift  float64             // and of by how much all were above the expected rate
 	next   float64             // mean covariance with the windows before
-	chance float64             // mean square of what the variance of a tick would be by chance
+	chance float64             // mean square of the variance that a tick would have by chance
 	recent [blockTicks]float64 // mean squares of the last ticks
 	blocks float64             // mean of their means
 	square float64             // and of the squares of these
@@ -32,8 +31,8 @@ type swing struct {
 }
 
 const (
-	// slowIntervals is the time constant of what is expected, in intervals: about
-	// what it takes to see a step of demand and to pace what it asks for.
+	// slowIntervals is the time constant of the expected rate, in intervals: about the time it
+	// takes to see a step of demand and to pace the shares for it.
 	slowIntervals = 5.0
 
 	leastSpans  = 4  // spans of a report interval, where few clients report
@@ -41,33 +40,32 @@ const (
 	spanClients = 3  // clients in a span, about
 	swingMemory = 24 // ticks that the means reach back, about
 	swingTicks  = 8  // ticks before anything is said
-	blockTicks  = 4  // ticks that are taken together to tell what comes again from what comes once
+	blockTicks  = 4  // ticks that are taken together to distinguish repeated changes from single ones
 	swingMean   = 4  // windows that a client's own mean takes at least
 
-	// usualWindows is how many windows a client's own mean reaches back: for what is
-	// slower the plan follows, and a client that sends more from now on has soon
-	// always done so.
+	// usualWindows is how many windows a client's own mean reaches back: the plan follows slower
+	// changes, and a client that sends more from now on soon has a mean that includes it.
 	usualWindows = 16
 
-	// Variability is seen where the mean variance is beyond chance by so many standard
-	// errors, and comes again and again: it is as far from 0 by what differs between
-	// blocks of ticks, which a step of demand, or a crowd that comes once, is not. It is
-	// gone where that no longer holds by half.
+	// Variability is seen where the mean variance exceeds chance by so many standard errors, and
+	// repeats: its standard error includes the differences between blocks of ticks, so a step of
+	// demand, or a crowd that comes once, does not count. It ends once the excess is below half
+	// of that.
 	beyondChance, againAndAgain = 4.0, 2.5
 	// otherHabits is how many times more, or less, than usual is sent for a while
 	// where other things have become usual.
 	otherHabits = 10.0
 
-	// leastSwing is what is worth planning for, and goneSwing where that ends.
+	// leastSwing is the least variability worth planning for, and goneSwing the value below which
+	// it ends.
 	leastSwing, goneSwing = 0.08, 0.05
 	// swingStep is by how much the variability has to change to be told again: as a
 	// fraction of itself.
 	swingStep = 0.15
 )
 
-// moment is what the clients say whose windows ended in it, in two halves: rates
-// above what was expected, now and in their windows before, requests/s, and the
-// squares of those now.
+// moment sums the rates of the clients whose windows ended in it, in two halves: rates above the
+// expected rate, now and in their previous windows, requests/s, and the squares of those now.
 type moment struct {
 	count                          int
 	means, above, aboveBy, squares [2]float64
@@ -125,9 +123,9 @@ func (s *source) swings(now time.Time, interval, wall time.Duration, memory *mom
 	}
 }
 
-// unaccustom forgets what is usual. Demand that has left would be below that for a
-// long time, and above it while that falls: much like variability. And beside demand
-// that has come back nothing else would be seen for as long.
+// unaccustom forgets the usual rate. After demand has left, the rate would be below the usual one
+// for a long time, and above it while that falls, which looks like variability. And beside demand
+// that has returned nothing else would be seen for as long.
 func (s *source) unaccustom() {
 	s.swing = swing{}
 	for _, f := range s.flows {
@@ -135,8 +133,8 @@ func (s *source) unaccustom() {
 	}
 }
 
-// accustom moves what the client usually sends on by its newest window, unless that
-// was too short to mean anything alone.
+// accustom moves the client's usual rate towards its newest window, unless the window was too
+// short to mean anything alone.
 func (f *flow) accustom() {
 	rate := f.window.rate()
 	switch {
@@ -188,10 +186,10 @@ func (s *swing) book(spans []moment) {
 	s.judge()
 }
 
-// judge decides what the means amount to.
+// judge derives the variability from the means.
 func (s *swing) judge() {
 	if s.ticks < swingTicks {
-		return // what an earlier process saw goes on until then
+		return // the result of an earlier process counts until then
 	}
 	variance := s.variance()
 	if variance <= 0 {
@@ -214,21 +212,21 @@ func (s *swing) judge() {
 	}
 }
 
-// recall takes up what an earlier process saw.
+// recall takes over the result of an earlier process.
 func (s *swing) recall(seen float64) {
 	if seen >= goneSwing && seen <= 1 { // refuses NaN too
 		s.seen = seen
 	}
 }
 
-// variance is that of what clients have in common. Demand that keeps growing, or
-// shrinking, is above or below what is expected all the time: it does not swing.
+// variance is that of the clients' common demand. Demand that keeps growing, or shrinking, is
+// above or below the expected rate all the time: that is no variability.
 func (s *swing) variance() float64 { return s.mean - s.drift*s.drift }
 
-// deviation is the standard deviation of the demand itself, of which windows show
-// a moving average. How much that hides follows from how a window goes with the
-// one before it, as for a sine: opposite to it, the period is two windows, and 1.57
-// times as much swings as can be seen. What is as fast as a window can't be seen.
+// deviation is the standard deviation of the demand itself, of which windows show a moving
+// average. How much that hides follows from the correlation of a window with the previous one, as
+// for a sine: if it is opposite, the period is two windows, and the real deviation is 1.57 times
+// the visible one. Changes as fast as a window can't be seen.
 func (s *swing) deviation() float64 {
 	variance := s.variance()
 	follows := max(-1, min(1, (s.next-s.drift*s.drift)/variance))

@@ -34,7 +34,7 @@ type Settings struct {
 	Interval time.Duration // the report interval asked for; 0 = DefaultInterval
 }
 
-// DefaultInterval is the report interval where none is set.
+// DefaultInterval is the report interval if none is set.
 const DefaultInterval = 5 * time.Second
 
 func (s Settings) interval() time.Duration {
@@ -61,8 +61,8 @@ const minLength = time.Millisecond
 // negligible is a rate below which nothing is sent any more, requests/s.
 const negligible = 1e-3
 
-// Table keeps the load of all streams. It is owned by one goroutine: Merge
-// what was reported, then take a Snapshot.
+// Table keeps the load of all streams. It is owned by one goroutine: Merge the collected reports,
+// then take a Snapshot.
 type Table struct {
 	interval   time.Duration
 	arrivals   arrivals
@@ -77,7 +77,7 @@ type Table struct {
 
 	observer observer
 
-	spare [][]siteWindow // memory for windows; what take has replaced
+	spare [][]siteWindow // memory for windows that take has replaced
 }
 
 // NewTable makes a table that remembers the demand of an earlier process.
@@ -108,8 +108,7 @@ func (t *Table) SetInterval(interval time.Duration) {
 	t.interval = Settings{Interval: interval}.interval()
 }
 
-// SetNetwork tells how far localities are from each other. Unset, the latencies
-// hold that are assumed where none is configured.
+// SetNetwork sets the distances between localities. Unset, the table uses the default latencies.
 func (t *Table) SetNetwork(network *isobar.Network) { t.observer.network = network }
 
 // SetCapacity tells the capacity of a service over all localities, requests/s:
@@ -120,9 +119,8 @@ func (t *Table) SetCapacity(service string, rate float64) {
 	t.service(service).capacity = max(0, rate)
 }
 
-// SetSubscribed tells which sources have clients that are connected now. Of those
-// a missing report says nothing: what they last told stands in for as long as
-// they are there.
+// SetSubscribed sets the sources that have clients connected now. A missing report of such a
+// source says nothing: its last load stands in while the clients are connected.
 func (t *Table) SetSubscribed(list []Subscription, now time.Time) {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b Subscription) int {
@@ -151,8 +149,8 @@ func (t *Table) service(name string) *service {
 	return s
 }
 
-// Merge adds what streams reported since they were last collected. The
-// windows may come in any order; each stream at most once a call.
+// Merge adds the reports of streams since the last collection. The windows may come in any order;
+// each stream at most once a call.
 func (t *Table) Merge(windows []StreamWindow) {
 	t.merges++
 	windows = slices.Clone(windows)

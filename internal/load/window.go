@@ -1,6 +1,5 @@
-// Package load turns load reports into what the planner needs: demand per
-// source, what landed where, utilization and coverage. It is pure: time is an
-// argument, and nothing here locks or logs.
+// Package load turns load reports into the planner's input: demand per source, landed requests,
+// utilization and coverage. It is pure: time is an argument, and no code here locks or logs.
 package load
 
 import (
@@ -12,7 +11,7 @@ import (
 // StreamID names one LRS stream of this process; ids are never used twice.
 type StreamID uint64
 
-// Node is who reports on a stream. Only the first message's node counts.
+// Node is the sender of a stream's reports. Only the first message's node counts.
 type Node struct {
 	ID       string
 	Cluster  string // node.cluster: the client service
@@ -20,8 +19,7 @@ type Node struct {
 	Agent    Agent
 }
 
-// Agent is the kind of client, which decides what a report without a service
-// means.
+// Agent is the kind of client, which decides what a report without a service means.
 type Agent uint8
 
 // The kinds of clients, by node.user_agent_name.
@@ -75,7 +73,7 @@ type LocalityReport struct {
 	Details    *LocalityDetails // nil = there are none
 }
 
-// LocalityDetails is what only some clients tell of a locality.
+// LocalityDetails holds the values of a locality that only some clients report.
 type LocalityDetails struct {
 	Metrics   []MetricSum // sorted by name
 	Endpoints []EndpointReport
@@ -138,8 +136,8 @@ type StreamWindow struct {
 	// known. Identified says that a certificate shows it.
 	Account    string
 	Identified bool
-	// Opened is when the stream opened. It may move, before the first report,
-	// to when the client was told what to report, if that took long.
+	// Opened is when the stream opened. It may move, before the first report, to when the server
+	// told the client the services to report, if that took long.
 	Opened  time.Time
 	Closed  time.Time // zero while the stream is open
 	Reports []Report  // in order of arrival; empty when nothing came

@@ -270,7 +270,7 @@ func (c *client) took(r *response, d *discovered, began time.Time) [][]byte {
 	return answer(r.version, r.nonce, d.on.endpoints, nil)
 }
 
-// complete tells whether the client has an assignment of each service.
+// complete reports whether the client has an assignment of each service.
 func (c *client) complete() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -69,7 +69,7 @@ type Options struct {
 
 	// Progress is told how things stand, four times a second; nil = nobody asks.
 	Progress func(Progress)
-	// Phase is told of each phase when it begins, from the same goroutine.
+	// Phase is called for each phase when it begins, from the same goroutine.
 	Phase func(Phase)
 }
 

@@ -189,7 +189,7 @@ type Failure struct {
 	Last   string `json:"last"` // what the last one said
 }
 
-// OK tells whether every client was served as it should be: of one that had no
+// OK reports whether every client was served as it should be: of one that had no
 // chance to be, because the run was cut short, nobody knows.
 func (r *Result) OK() bool {
 	whole := func(a *Arrival) bool { return a == nil || a.Silent+a.NotBegun+a.Incomplete == 0 }

@@ -7,8 +7,9 @@ const (
 	DefaultReportMemory = 768 << 20
 	// accountReports is the part of it that one address without certificate may use.
 	accountReports = 8
-	// modestReport is what a stream may always have waiting, in bytes: a report of some
-	// fifty services in three localities. So the clients behind one NAT address are heard.
+	// modestReport is the size of the reports that a stream may always have waiting, in bytes:
+	// one report of some fifty services in three localities. So the server accepts reports of the
+	// clients behind one NAT address.
 	modestReport = 16 << 10
 )
 
@@ -21,8 +22,8 @@ type reportBudget struct {
 	mu       sync.Mutex
 	used     int
 	accounts map[string]int  // of addresses without certificate
-	handed   [2]int          // what all took that were collected last, and the account that had most
-	full     map[string]bool // those that had no room for a report; "" = all clients have none
+	handed   [2]int          // the size of the last collection, and the account with most
+	full     map[string]bool // accounts with a refused report since the last collection; "" = all accounts
 }
 
 // take counts a report of an account, "" = none, and reports whether there is memory for it.
@@ -66,15 +67,15 @@ func (b *reportBudget) collected() {
 	clear(b.full)
 }
 
-// use returns what all reports take that wait, or that the collector has: until it comes again
-// these are in memory, too. And the same of the account that has most.
+// use returns the size of all reports that wait, or that the collector has: until the next
+// collection these are in memory, too. And the same of the account with most.
 func (b *reportBudget) use() (all, fullest int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return max(b.used, b.handed[0]), max(b.fullest(), b.handed[1])
 }
 
-// fullest returns what the account has that has most. The lock is held.
+// fullest returns the account with most, and its size. The lock is held.
 func (b *reportBudget) fullest() (most int) {
 	for _, n := range b.accounts {
 		most = max(most, n)

@@ -3,15 +3,25 @@ package lrs_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"runtime"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
@@ -71,5 +81,150 @@ func TestReportsUntilTheTickAreBounded(t *testing.T) {
 		if n := overflow() - before; n != 0 {
 			t.Errorf("%d reports are ignored after a collection", n)
 		}
+	})
+}
+
+// The memory of reports is used again, but not while the collector may read
+// them: that of open streams, and that of streams which closed long before they
+// were collected.
+func TestCollectedReportsStay(t *testing.T) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
+		busy, _ := h.greet(grpcNode())
+		closing, _ := h.greet(grpcNode())
+		for round := uint64(1); round < 20; round++ {
+			pass(lrs.DefaultInterval)
+			busy.report(stats("busy", round, time.Second))
+			closing.report(stats("closing", round, time.Second))
+			synctest.Wait()
+			closing.cancel()
+			synctest.Wait()
+			windows := h.srv.Collect(time.Now())
+
+			// What comes now must not show in what was collected.
+			closing, _ = h.greet(grpcNode())
+			for range 3 {
+				busy.report(stats("later", 1000, time.Second))
+				closing.report(stats("later", 1000, time.Second))
+			}
+			synctest.Wait()
+			seen := map[string]uint64{}
+			for _, w := range windows {
+				for _, r := range w.Reports {
+					for _, s := range r.Services {
+						seen[s.Service] = max(seen[s.Service], s.Localities[0].Issued)
+					}
+				}
+			}
+			if seen["busy"] != round || seen["closing"] != round || (round == 1 && seen["later"] != 0) {
+				t.Fatalf("round %d: collected %v", round, seen)
+			}
+		}
+	})
+}
+
+// Statistics in the first message of a stream are read like those of all others, and not
+// decoded, which would take many times their size.
+func TestFirstReportCostsLittle(t *testing.T) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
+		var all []*endpointv3.ClusterStats
+		for i := range 20_000 {
+			all = append(all, stats(fmt.Sprint("service-", i), 10, time.Second))
+		}
+		cost := func(report func()) uint64 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			report()
+			synctest.Wait()
+			runtime.ReadMemStats(&after)
+			return after.TotalAlloc - before.TotalAlloc
+		}
+		first, second := uint64(math.MaxUint64), uint64(math.MaxUint64)
+		for range 3 { // pools may be empty
+			var c *client
+			first = min(first, cost(func() { c, _ = h.greet(grpcNode(), all...) }))
+			second = min(second, cost(func() { c.report(all...) }))
+			c.cancel()
+			synctest.Wait()
+		}
+		if first > 2*second {
+			t.Errorf("the first report takes %d KiB, the second one %d, want about the same", first>>10, second>>10)
+		}
+	})
+}
+
+// TestFewMessagesAreJoined asserts that few messages that come in pieces are joined and read at
+// once, the first ones of their streams as well. Those of clients that have yet to be placed
+// keep nobody out.
+func TestFewMessagesAreJoined(t *testing.T) {
+	const clients, atOnce = 40, 16
+	var reading, placing atomic.Int64
+	var read, place chan struct{}
+	opts := lrs.Options{
+		Services: func() []string { return []string{"a"} }, ReportBurst: -1,
+		Place: func(context.Context, string, *rpc.Node) {
+			placing.Add(1)
+			<-place
+		},
+		MayReport: func(isobar.Locality, string) bool {
+			reading.Add(1)
+			<-read
+			reading.Add(-1)
+			return true
+		},
+	}
+	inBubble(t, opts, func(h *harness) {
+		read, place = make(chan struct{}), make(chan struct{})
+		pieces := stats("a", 10, time.Second)
+		pieces.ClusterServiceName = strings.Repeat("a", 1000)
+		all := append([]*endpointv3.ClusterStats{stats("a", 10, time.Second)}, slices.Repeat([]*endpointv3.ClusterStats{pieces}, 100)...)
+		open := func(n *corev3.Node) (out []*client) {
+			for range clients {
+				c := h.open()
+				c.send(&loadstatsv3.LoadStatsRequest{Node: n, ClusterStats: all})
+				out = append(out, c)
+			}
+			synctest.Wait()
+			return out
+		}
+		onMachine := node("pod")
+		onMachine.Locality = nil
+		onMachine.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{rpc.MachineKey: structpb.NewStringValue("machine")}}
+		placed := open(onMachine)
+		if n := placing.Load(); n != clients {
+			t.Errorf("%d clients are placed at once, want all %d", n, clients)
+		}
+		others := open(node("client"))
+		if n := reading.Load(); n != atOnce {
+			t.Errorf("%d reports are read at once, want %d", n, atOnce)
+		}
+		close(place)
+		synctest.Wait()
+		if n := reading.Load(); n != atOnce {
+			t.Errorf("%d reports are read at once after clients were placed, want %d", n, atOnce)
+		}
+		close(read)
+		synctest.Wait()
+		for _, c := range append(placed, others...) {
+			c.recv()
+			c.cancel()
+		}
+	})
+}
+
+// TestFirstMessageWithoutStatistics asserts that a field that the server does not know, from a
+// client of another time, is no load report.
+func TestFirstMessageWithoutStatistics(t *testing.T) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
+		hello := &loadstatsv3.LoadStatsRequest{Node: grpcNode()}
+		hello.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 1))
+		c := h.open()
+		c.send(hello)
+		synctest.Wait()
+		for _, w := range h.srv.Collect(time.Now()) {
+			if len(w.Reports) > 0 {
+				t.Errorf("it counts as a report: %+v", w.Reports)
+			}
+		}
+		c.cancel()
 	})
 }

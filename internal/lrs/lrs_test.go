@@ -1,6 +1,7 @@
 package lrs_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -154,4 +155,156 @@ func TestBadEntriesAreNamed(t *testing.T) {
 			t.Errorf("%s = %v, want %v", name, got, value)
 		}
 	}
+}
+
+// A collector that stands still loses resolution, not requests, and no memory.
+func TestSlowCollector(t *testing.T) {
+	inBubble(t, lrs.Options{Interval: every(time.Second)}, func(h *harness) {
+		c, _ := h.greet(grpcNode())
+		for range 1000 {
+			pass(time.Second)
+			c.report(stats("checkout", 10, time.Second))
+		}
+		synctest.Wait()
+		w := h.srv.Collect(time.Now())
+		if len(w) != 1 || len(w[0].Reports) > 4 {
+			t.Fatalf("%d windows of %d reports, want at most 4 in one", len(w), len(w[0].Reports))
+		}
+		issued, length := uint64(0), time.Duration(0)
+		for _, r := range w[0].Reports {
+			issued += r.Services[0].Localities[0].Issued
+			length += r.Services[0].Interval
+		}
+		if issued != 10_000 || length != 1000*time.Second {
+			t.Errorf("%d requests in %v, want 10000 in 1000s", issued, length)
+		}
+	})
+}
+
+func TestManyStreamsAtOnce(t *testing.T) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
+		const n = 50
+		done := make(chan struct{})
+		for range n {
+			go func() {
+				c, _ := h.greet(grpcNode())
+				for range 20 {
+					pass(time.Second)
+					c.report(stats("checkout", 1, time.Second))
+				}
+				_ = c.stream.CloseSend()
+				_, _ = c.stream.Recv()
+				c.cancel()
+				done <- struct{}{}
+			}()
+		}
+		issued, closed := uint64(0), 0
+		ids := map[load.StreamID]bool{}
+		for range 30 {
+			pass(700 * time.Millisecond)
+			for _, w := range h.srv.Collect(time.Now()) {
+				ids[w.Stream] = true
+				if !w.Closed.IsZero() {
+					closed++
+				}
+				for _, r := range w.Reports {
+					issued += r.Services[0].Localities[0].Issued
+				}
+			}
+			h.srv.Clients()
+		}
+		for range n {
+			<-done
+		}
+		synctest.Wait()
+		for _, w := range h.srv.Collect(time.Now()) {
+			closed++
+			for _, r := range w.Reports {
+				issued += r.Services[0].Localities[0].Issued
+			}
+		}
+		if issued != 20*n || closed != n || len(ids) != n {
+			t.Errorf("%d requests, %d ends, %d streams; want %d, %d, %d", issued, closed, len(ids), 20*n, n, n)
+		}
+	})
+}
+
+// The load of an Envoy whose own cluster names the DNS name of a Kubernetes Service counts
+// for the service, unless a service has that name.
+func TestLoadByAlias(t *testing.T) {
+	services := []string{"checkout.shop:80", "cart.shop:80", "cart.shop.svc:80"}
+	inBubble(t, lrs.Options{Services: func() []string { return services }, ReportBurst: -1}, func(h *harness) {
+		c, _ := h.greet(node("envoy"))
+		defer c.cancel()
+		for _, name := range []string{"checkout.shop.svc.cluster.local:80", "cart.shop.svc:80"} {
+			cs := stats("outbound", 10, 5*time.Second)
+			cs.ClusterServiceName = name
+			c.send(&loadstatsv3.LoadStatsRequest{ClusterStats: []*endpointv3.ClusterStats{cs}})
+			synctest.Wait()
+		}
+		var got []string
+		for _, w := range h.srv.Collect(time.Now()) {
+			for _, r := range w.Reports {
+				for _, s := range r.Services {
+					got = append(got, s.Service)
+				}
+			}
+		}
+		if want := []string{"checkout.shop:80", "cart.shop.svc:80"}; !slices.Equal(got, want) {
+			t.Errorf("load of %q, want %q", got, want)
+		}
+		if unknown := h.srv.Unknown(); len(unknown) > 0 {
+			t.Errorf("unknown clusters %q", unknown)
+		}
+	})
+}
+
+// Clusters that are no services are named for some minutes, but for the cluster
+// by which Envoys reach the server. Their number is bounded.
+func TestUnknownClusters(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	opts := lrs.Options{
+		Services: func() []string { return []string{"checkout"} }, ManagementCluster: "isobar",
+		Registerer: registry, ReportBurst: -1,
+	}
+	inBubble(t, opts, func(h *harness) {
+		c, _ := h.greet(node("envoy"))
+		defer c.cancel()
+		report := func(clusters ...string) {
+			m := &loadstatsv3.LoadStatsRequest{}
+			for _, name := range clusters {
+				m.ClusterStats = append(m.ClusterStats, stats(name, 10, 5*time.Second))
+			}
+			c.send(m)
+			synctest.Wait()
+		}
+		named := func(want ...string) {
+			t.Helper()
+			if got := h.srv.Unknown(); !slices.Equal(got, want) {
+				t.Errorf("unknown clusters %q, want %q", got, want)
+			}
+		}
+		report("checkout", "isobar")
+		named()
+		report("isobar", "chekout", "checkout", "billing")
+		named("billing", "chekout")
+		if n := testhelp.Series(t, registry, "isobar_lrs_unknown_service_entries_total")[""]; n != 2 {
+			t.Errorf("%v entries on unknown services are counted, want 2", n)
+		}
+		time.Sleep(4 * time.Minute) //nolint:forbidigo // virtual time
+		report("billing")
+		time.Sleep(2 * time.Minute) //nolint:forbidigo // virtual time
+		named("billing")
+		var many []string
+		for i := range 500 {
+			many = append(many, fmt.Sprintf("cluster-%03d", i))
+		}
+		report(many...)
+		if n := len(h.srv.Unknown()); n != 100 {
+			t.Errorf("%d names are remembered, want 100", n)
+		}
+		time.Sleep(6 * time.Minute) //nolint:forbidigo // virtual time
+		report("late")
+		named("late")
+	})
 }

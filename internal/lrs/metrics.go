@@ -30,7 +30,7 @@ const (
 	refusedSilent  = "silent"
 	refusedMessage = "bad_message"
 	refusedStopped = "stopped"
-	refusedDenied  = "denied" // by who the client is
+	refusedDenied  = "denied" // by the identity or address of the client
 )
 
 func newMetrics(r prometheus.Registerer) *metrics {

@@ -24,7 +24,7 @@ type decoding struct {
 	stray  func(cluster []byte)
 }
 
-// decodings are those that nobody uses.
+// decodings are the unused ones.
 type decodings struct{ free sync.Pool }
 
 func (p *decodings) take() *decoding {
@@ -55,7 +55,7 @@ func (st *stream) report(encoded []byte, now time.Time) error {
 	b.stream = st
 	b.options = reader.ReportOptions{
 		Agent: st.node.Agent, Arrived: now, Buffer: &buf.report, Reject: b.reject, Unknown: b.stray,
-		Endpoints: want.granularity, // who sends them unasked gains nothing by it
+		Endpoints: want.granularity, // a client that sends them without request gains nothing by it
 	}
 	if !want.all {
 		b.options.Known = want
@@ -96,8 +96,8 @@ func (st *stream) admit(bytes int, now time.Time) bool {
 	return false
 }
 
-// account is what the stream's reports count under, "" for a client with a certificate: a
-// whole fleet often has one.
+// account is the name under which the stream's reports count, "" for a client with a certificate:
+// a whole fleet often has one.
 func (st *stream) account() string {
 	if st.window.Identified {
 		return ""
@@ -116,7 +116,7 @@ func (st *stream) overflow(now time.Time) {
 	}
 }
 
-// refuse takes note of an entry that was left out.
+// refuse counts and logs an entry that was left out.
 func (b *decoding) refuse(x reader.Rejection) {
 	b.rejected++
 	b.reason = x.Service + ": " + x.Text
@@ -148,8 +148,7 @@ func (b *decoding) noteUnknown(name []byte) {
 	}
 }
 
-// append adds a report to the window and tells whether it was merged into the
-// one before.
+// append adds a report to the window and reports whether it was merged into the previous one.
 func (st *stream) append(r load.Report, buf *buffer, rejected uint64, reason string) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -196,8 +195,8 @@ type buffer struct {
 	window [1]load.Report
 }
 
-// bufferPool lets reports use memory again: what was collected is done with when
-// the next collection comes.
+// bufferPool lets reports use memory again: collected reports are no longer needed at the next
+// collection.
 type bufferPool struct {
 	mu    sync.Mutex
 	spare []*buffer // ready for use
@@ -218,8 +217,8 @@ func (r *bufferPool) take() *buffer {
 	return out
 }
 
-// turn makes what was lent ready for use, and gives an empty list for what will
-// be lent next. What was not taken since the last time is too much, and let go.
+// turn makes the lent buffers ready for use, and returns an empty list for those that will be
+// lent next. Buffers that were not taken since the last turn are too many, and are freed.
 func (r *bufferPool) turn() []*buffer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,7 +228,7 @@ func (r *bufferPool) turn() []*buffer {
 	return next[:0]
 }
 
-// forget lets go of what is ready for use, where the reports themselves take much memory.
+// forget frees the buffers that are ready for use, when the reports themselves take much memory.
 func (r *bufferPool) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,12 +256,11 @@ const (
 type unknownClusters struct {
 	mu   sync.RWMutex
 	last map[string]time.Time // newest report, by name
-	kept time.Time            // until when there is no room for another name; zero = there is
+	kept time.Time            // until when no further name is stored; zero = there is memory
 }
 
-// note remembers a name and reports whether it is new. It makes no garbage for a
-// name that it knows, and readers of reports full of other names wait for nobody while there
-// is no room.
+// note remembers a name and reports whether it is new. It makes no garbage for a name that it
+// knows, and readers of reports full of other names do not wait while no further name is stored.
 func (u *unknownClusters) note(name []byte, now time.Time) (isNew bool) {
 	u.mu.RLock()
 	at, known := u.last[string(name)]

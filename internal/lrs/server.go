@@ -33,10 +33,10 @@ const (
 
 // Options of a Server. The zero value of a field means its default.
 type Options struct {
-	// Interval is at what interval clients report; at least MinInterval.
+	// Interval is the interval at which clients report; at least MinInterval.
 	Interval func() time.Duration
-	// Services lists the services to report on, sorted; what is told of others
-	// is dropped. nil takes everything.
+	// Services lists the services to report on, sorted; reports on others are dropped. nil takes
+	// everything.
 	Services func() []string
 	// EndpointGranularity asks clients for statistics by endpoint too.
 	EndpointGranularity bool
@@ -44,14 +44,15 @@ type Options struct {
 	// again by Reauthorize; an error, which should be a gRPC status, ends the stream. nil = every node is
 	// welcome.
 	Admit func(context.Context, rpc.Node) error
-	// Place fills in the locality of a client that connects from an address and names the
-	// machine that it runs on, before Admit is asked. It may wait a little. nil = nobody does.
+	// Place fills in the locality of a client that connects from an address and names the machine
+	// that it runs on, before Admit is called. It may wait a little. nil = localities are not
+	// filled in.
 	Place func(ctx context.Context, peer string, n *rpc.Node)
 	// Account gives the identity or address that a stream's client counts under, and
 	// whether a certificate shows it; nil = they are not known.
 	Account func(context.Context) (account string, certified bool)
-	// MayReport tells whether clients of a locality may report on a service;
-	// what they tell of others is dropped. nil = on all.
+	// MayReport reports whether clients of a locality may report on a service; their reports on
+	// others are dropped. nil = on all.
 	MayReport func(client isobar.Locality, service string) bool
 
 	// ManagementCluster is the cluster by which clients reach this server. Every
@@ -59,9 +60,9 @@ type Options struct {
 	ManagementCluster string
 
 	MaxStreams int // open streams at once
-	// ReportBurst is how many reports of a stream may come at once; in the long
-	// run at most 4 in an interval count. What is too much is ignored, and the
-	// stream read slowly. 0 = 64, negative = reports come as often as they like.
+	// ReportBurst is how many reports of a stream may come at once; in the long run at most 4 in
+	// an interval count. Further reports are ignored, and the stream is read slowly. 0 = 64,
+	// negative = reports come as often as they like.
 	ReportBurst int
 	// ReportMemory bounds the memory of the reports that wait to be collected, in bytes; an
 	// address without certificate may use an eighth. Reports above that are ignored.
@@ -96,7 +97,7 @@ type Server struct {
 	lastID  load.StreamID
 	streams []*stream           // that are open, in order of their ids
 	ended   []load.StreamWindow // closed since the last Collect
-	handed  []load.StreamWindow // what Collect gave last
+	handed  []load.StreamWindow // the last result of Collect
 	stopped chan struct{}       // closed by Stop
 	stop    sync.Once
 }
@@ -184,10 +185,9 @@ func (s *Server) settings() *settings {
 	return out
 }
 
-// Collect hands over what each stream reported since the last call, in order
-// of the streams. A stream that has closed since then comes once more, with
-// Closed set. The windows belong to the caller until the next call, which takes
-// the memory of both back.
+// Collect returns the windows of all streams since the last call, in order of the streams. A
+// stream that has closed since then comes once more, with Closed set. The windows belong to the
+// caller until the next call, which uses the memory of both again.
 func (s *Server) Collect(time.Time) []load.StreamWindow {
 	s.Refresh()
 	bufs := s.buffers.turn()
@@ -212,7 +212,7 @@ func (s *Server) Collect(time.Time) []load.StreamWindow {
 	return out
 }
 
-// Client is what is known about an open stream.
+// Client describes an open stream.
 type Client struct {
 	Stream     load.StreamID
 	API        rpc.APIVersion // that it speaks
@@ -253,8 +253,9 @@ func (s *Server) Streams() (open, most int) {
 	return len(s.streams), s.opts.MaxStreams
 }
 
-// ReportMemory returns what the reports take that wait to be collected, or that were collected
-// last if that is more, and how much that may be, in bytes; and the same of the address without certificate that uses most.
+// ReportMemory returns the size of the reports that wait to be collected, or that were collected
+// last if that is more, and its limit, in bytes; and the same of the address without certificate
+// that uses most.
 func (s *Server) ReportMemory() (used, most, fullest, mostOfOne int64) {
 	all, of := s.budget.use()
 	return int64(all), int64(s.budget.most), int64(of), int64(s.budget.most / accountReports)
@@ -281,8 +282,8 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 }
 
 // Stream2017 is load reporting as it was in 2017: a method of
-// envoy.api.v2.EndpointDiscoveryService, so whoever registers that service has
-// to add it. It takes whatever server the service is registered with.
+// envoy.api.v2.EndpointDiscoveryService, so the caller that registers that service has to add it.
+// It takes any server with which the service is registered.
 func (s *Server) Stream2017() grpc.StreamDesc { return s.method(rpc.V2017) }
 
 func (s *Server) method(form rpc.APIVersion) grpc.StreamDesc {
@@ -293,7 +294,7 @@ func (s *Server) method(form rpc.APIVersion) grpc.StreamDesc {
 }
 
 // stream serves one stream: one goroutine reads and adds to the window, this one answers and
-// watches for changes of what is asked for.
+// watches for changes of the settings.
 func (s *Server) stream(g grpc.ServerStream, form rpc.APIVersion) error {
 	st := &stream{server: s, grpc: g, api: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), denied: make(chan error, 1)}
 	st.window.Opened = st.opened
@@ -334,9 +335,9 @@ func (s *Server) admit(st *stream) bool {
 	return true
 }
 
-// Reauthorize asks Options.Admit again about every open stream, and ends those that it
-// refuses by now with its error. It is to be called after what Admit goes by has
-// changed: a stream that is on its way in meanwhile is asked about once more, too.
+// Reauthorize calls Options.Admit again for every open stream, and ends those that it refuses by
+// now with its error. Call it after the rules behind Admit have changed: a stream that is being
+// admitted meanwhile is checked once more, too.
 func (s *Server) Reauthorize() {
 	s.reauthorizations.Add(1)
 	s.mu.Lock()
@@ -354,7 +355,7 @@ func (s *Server) Reauthorize() {
 	}
 }
 
-// welcome asks whether a stream may be what it says it is. No lock is held.
+// welcome asks whether a stream may have its identity and locality. No lock is held.
 func (s *Server) welcome(st *stream) error {
 	if s.opts.Admit == nil {
 		return nil

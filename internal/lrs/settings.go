@@ -13,7 +13,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
-// settings are what clients are asked for. Immutable.
+// settings are the services and the interval that clients are to report. Immutable.
 type settings struct {
 	interval    time.Duration
 	granularity bool
@@ -64,18 +64,18 @@ func (s *settings) response(n *rpc.Node, form rpc.APIVersion) *loadstatsv3.LoadS
 	return out
 }
 
-// sayable tells whether the configuration can be put in words in a form: in
-// that of 2017 the list must have an entry.
+// sayable reports whether an API version can express the settings: in that of 2017 the list must
+// have an entry.
 func (s *settings) sayable(form rpc.APIVersion) bool { return form != rpc.V2017 || len(s.services) > 0 }
 
-// differs tells whether a client that was told before has to be told again.
+// differs reports whether a client with earlier settings needs the new ones.
 func (s *settings) differs(before *settings, n *rpc.Node, form rpc.APIVersion) bool {
 	if s.interval != before.interval {
 		return true
 	}
 	if form == rpc.V2017 {
-		// Each response makes the client forget what it has counted, so it
-		// hears of nothing that it can do without.
+		// Each response makes the client reset its counters, so the server sends only necessary
+		// ones.
 		return s.adds(before)
 	}
 	if s.granularity != before.granularity {
@@ -84,8 +84,8 @@ func (s *settings) differs(before *settings, n *rpc.Node, form rpc.APIVersion) b
 	return !n.SendAllClusters && !slices.Equal(s.services, before.services)
 }
 
-// misses tells whether a client that can't be told again would report wrongly
-// with what it was told before: at another interval, or not on a new service.
+// misses reports whether a client that can't get new settings would report wrongly with its
+// earlier ones: at another interval, or not on a new service.
 func (s *settings) misses(before *settings, n *rpc.Node) bool {
 	if s.interval != before.interval {
 		return true
@@ -96,13 +96,13 @@ func (s *settings) misses(before *settings, n *rpc.Node) bool {
 	return s.adds(before)
 }
 
-// adds tells whether there is a service that was not there before. Those that
-// are gone do no harm, their reports are dropped here.
+// adds reports whether there is a service that was not there before. Removed services do no harm,
+// their reports are dropped here.
 func (s *settings) adds(before *settings) bool {
 	return slices.ContainsFunc(s.services, func(name string) bool { return !before.knows(name) })
 }
 
-// configurer tells one client what to report.
+// configurer sends one client its settings.
 type configurer struct {
 	stream   *stream
 	sent     *settings        // nil before the first
@@ -110,15 +110,15 @@ type configurer struct {
 	farewell <-chan time.Time // when a client that has to come back is sent away
 }
 
-// look holds what is wanted against what the client was told, and tells it
-// what it has to know.
+// look compares the wanted settings with those of the client, and sends the client the necessary
+// changes.
 func (t *configurer) look() error {
 	st := t.stream
 	now := st.server.wanted()
 	want := now.settings
 	t.changed = now.changed
 	switch {
-	case !want.sayable(st.api): // the client waits, or goes on with what it has
+	case !want.sayable(st.api): // the client waits, or continues with its present settings
 		return nil
 	case t.sent == nil:
 		return t.send(want, sentFirst)
@@ -161,16 +161,16 @@ func (st *stream) asked(interval time.Duration, now time.Time) {
 	}
 }
 
-// clock measures what the reports of a client cover that does not tell: one of
-// 2017. It counts again at each response.
+// clock measures the interval of reports of a client that does not report it: one of 2017. It
+// restarts at each response.
 type clock struct {
 	sentAt   time.Time // when the newest response was sent; zero before the first
 	reported time.Time // where the newest report ends; zero before the first
 }
 
-// measure gives a report the length of time that it covers, if that is known.
-// The report after a response is due one interval after it: what comes much
-// sooner was under way when the response was sent, and covers the time before.
+// measure sets the interval of a report, if that is known. The report after a response is due one
+// interval after it: a report that comes much sooner was in transit when the response was sent,
+// and covers the time before.
 func (c *clock) measure(r *load.Report, interval time.Duration) {
 	from := c.reported
 	end := r.Arrived

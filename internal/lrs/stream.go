@@ -38,7 +38,7 @@ type stream struct {
 	denied chan error  // capacity 1: it is not welcome any more
 	spoke  atomic.Bool // a message came; it may wait for its turn
 
-	mu       sync.Mutex          // guards what follows; window.Stream is written before the stream is shared
+	mu       sync.Mutex          // guards the fields below; window.Stream is written before the stream is shared
 	window   load.StreamWindow   //
 	buffers  [maxReports]*buffer // of the window's reports
 	last     time.Time           // arrival of the newest report
@@ -48,14 +48,14 @@ type stream struct {
 	exceeded time.Time
 	reason   string
 	interval time.Duration // as told
-	clock    clock         // of a client that does not tell how long it counted
+	clock    clock         // of a client that does not report its interval
 	pace     rpc.Pace
 }
 
 // grpcGo is the user agent that reads only the first response of a stream.
 const grpcGo = "grpc go"
 
-// serve waits for what can happen to the stream.
+// serve waits for the events of the stream.
 func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 	s := st.server
 	silent := time.NewTimer(s.opts.FirstWait)
@@ -91,8 +91,8 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 	}
 }
 
-// guarded calls f, with a panic as an error: outside of the handler nobody else
-// would stop it from ending the process.
+// guarded calls f, with a panic as an error: outside of the handler nothing else would stop it
+// from ending the process.
 func (st *stream) guarded(f func() error) (err error) {
 	defer st.server.panics.Recovered(&err, st.server.log)
 	return f()
@@ -147,8 +147,8 @@ type message struct {
 	joined    bool // it came in pieces and was joined in turn
 }
 
-// joinedAtOnce is how many messages that came in pieces are joined and read at once. The
-// copies of all others would take as much again as what gRPC holds of them.
+// joinedAtOnce is how many messages that came in pieces are joined and read at once. The copies
+// of all others would take as much memory again as gRPC's pieces.
 const joinedAtOnce = 16
 
 // Size implements rpc.Sizer.
@@ -239,7 +239,7 @@ func nodeField(encoded []byte) (field []byte, statistics bool, err error) {
 	return field, statistics, err
 }
 
-// greet takes the first message and tells whether it holds statistics.
+// greet takes the first message and reports whether it holds statistics.
 func (m *message) greet(encoded []byte) (statistics bool, err error) {
 	node, statistics, err := nodeField(encoded)
 	if err != nil {
@@ -278,7 +278,7 @@ func (m *message) enter() {
 // statistics, and counts as unread then.
 type late struct{ statistics []byte }
 
-// enterLate places the client, and then takes it in and what it reports.
+// enterLate sets the client's locality, and then admits the client and its first report.
 func (m *message) enterLate(late *late) error {
 	st := m.stream
 	ctx := st.grpc.Context()
@@ -329,22 +329,22 @@ func (st *stream) client() Client {
 	}
 }
 
-// How often a client may report, in the long run and at once. Real ones report
-// once in an interval and when they stop; what has waited while a connection
-// hung comes at once, and so does what waits for a server that stood still.
+// How often a client may report, in the long run and at once. Real ones report once in an
+// interval and when they stop; reports that waited while a connection hung come at once, and so
+// do those that wait for a server that stood still.
 const (
 	reportsPerInterval = 4
 	defaultBurst       = 64
 
-	// A client beyond its pace is read slowly, so that its transport fills up
-	// and it has to wait: 64 times in an interval, or every second where that is
-	// more often. Then what is ignored costs next to nothing.
+	// A client beyond its pace is read slowly, so that its transport fills up and it has to wait:
+	// 64 times in an interval, or every second where that is more often. Then ignored reports
+	// cost next to nothing.
 	pausesPerInterval = 64
 	maxPause          = time.Second
 )
 
-// excessive reports whether a report comes beyond what the client was asked for,
-// so that it is to be ignored. That is counted, and logged when it begins.
+// excessive reports whether a report exceeds the allowed pace of the client, so that it is to be
+// ignored. That is counted, and logged when it begins.
 func (st *stream) excessive(now time.Time) bool {
 	s := st.server
 	if s.opts.ReportBurst == math.MaxInt {

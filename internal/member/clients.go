@@ -118,8 +118,8 @@ func (c *groupClients) serves(version uint64) bool {
 	return err == nil && published >= version
 }
 
-// watchRemovals lets clients be told of absences whenever this replica is up to date
-// with its leader, until ctx ends.
+// watchRemovals permits removals to clients whenever this replica is up to date with its leader,
+// until ctx ends.
 func (c *groupClients) watchRemovals(ctx context.Context) {
 	look := time.NewTicker(removalsLook)
 	defer look.Stop()

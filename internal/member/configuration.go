@@ -110,7 +110,7 @@ type groupConfiguration struct {
 	kept      State
 	log       *slog.Logger
 
-	mu        sync.Mutex // held by whoever puts in force what the group has
+	mu        sync.Mutex // held while the configuration of the group is put in force
 	assumed   uint64     // the epoch in which this replica took over; 0 = none
 	inForce   *offered   // what of this replica's own file is in force; nil = another's
 	provided  *offered   // by which the providers of this replica list endpoints; nil = the file of the start

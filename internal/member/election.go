@@ -128,7 +128,7 @@ func (e *election) compare(ctx context.Context) {
 	}
 }
 
-// inspect keeps what operators are told of the engine.
+// inspect stores the engine's warnings for operators.
 func (e *election) inspect(ctx context.Context) {
 	warnings := e.self.EngineWarnings(ctx)
 	e.warnings.Store(&warnings)

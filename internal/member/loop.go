@@ -51,7 +51,7 @@ func (m *Member) Next(reapply bool) (uint64, error) {
 }
 
 // Publish implements [control.Group].
-func (m *Member) Publish(p *plan.Plan, o plan.Origin, found *health.SavedKeeper, reapply bool) error {
+func (m *Member) Publish(p *plan.Plan, o plan.Origin, found *health.SavedMonitor, reapply bool) error {
 	content, err := m.plans.encode(p, o, found)
 	if err != nil {
 		return err

@@ -23,15 +23,15 @@ type planCodec struct {
 	marks    Marks
 	inForce  *atomic.Pointer[string] // digest of the configuration that plans are made with
 
-	mu     sync.Mutex // held by whoever encodes or decodes
+	mu     sync.Mutex // held while encoding or decoding
 	sharer plan.Sharer
 	last   *plan.Opened // what was opened last
-	found  *health.SavedKeeper
+	found  *health.SavedMonitor
 	health []byte // found, encoded
 }
 
 // encode writes a plan as it goes to other replicas.
-func (c *planCodec) encode(p *plan.Plan, o plan.Origin, found *health.SavedKeeper) ([]byte, error) {
+func (c *planCodec) encode(p *plan.Plan, o plan.Origin, found *health.SavedMonitor) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shared, err := c.sharer.Share(p, o)

@@ -56,8 +56,8 @@ func (m *Member) summary() *peerv1.Summary {
 	}
 }
 
-// countEvery is how old the number of clients in sync may be that other replicas show:
-// heartbeats are far more frequent than anybody looks.
+// countEvery is how old the number of clients in sync may be that other replicas show: heartbeats
+// are more frequent than operators look.
 const countEvery = 5 * time.Second
 
 // countedClients is the number of clients, and of those in sync, a moment ago.

@@ -88,7 +88,7 @@ func (p *Process) refusedCheckers() (out []admin.Attention) {
 	return out
 }
 
-// fileTroubles tells which certificates and tokens on disk can't be used, so that the previous
+// fileTroubles returns which certificates and tokens on disk can't be used, so that the previous
 // ones are in force: until a restart, which would fail by them, or go on with what
 // clients refuse.
 func (p *Process) fileTroubles() []admin.Attention {

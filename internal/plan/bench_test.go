@@ -91,7 +91,7 @@ func BenchmarkTickTrust(b *testing.B) {
 			decider := plan.NewDecider(interval, nil, t0)
 			turn := &plan.Turn{Now: t0, Interval: interval, Topology: top, Health: health.NewTable(nil), Version: 1}
 			var err error
-			if turn.Previous, err = decider.Rebase(turn); err != nil {
+			if turn.Previous, err = decider.Reapply(turn); err != nil {
 				b.Fatal(err)
 			}
 			tick := 0
@@ -161,13 +161,13 @@ func clientWindows(p *plan.Plan, demand *load.Snapshot, now time.Time, mute bool
 	return out
 }
 
-// BenchmarkRebase carries 1,000 services over to a changed health.
-func BenchmarkRebase(b *testing.B) {
+// BenchmarkReapply carries 1,000 services over to a changed health.
+func BenchmarkReapply(b *testing.B) {
 	top, snapshot := big(b, 1000)
 	prev := mustNext(b, plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Load: snapshot(0), Version: 1})
 	b.ReportAllocs()
 	for b.Loop() {
-		prev = mustNext(b, plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Previous: prev, Version: prev.Version + 1})
+		prev = mustNext(b, plan.Input{Now: t0, Trigger: assign.Reapply, Topology: top, Previous: prev, Version: prev.Version + 1})
 	}
 }
 

@@ -162,7 +162,7 @@ func (d *draft) receive(l *link) {
 }
 
 // keepCalls has the demand of the last plan stand, which callers made a part of:
-// a rebase decides nothing.
+// a reapplication decides nothing.
 func keepCalls(from sources, of *Service, at sites, prev *Service) sources {
 	for i := range prev.Result.Sources {
 		s := &prev.Result.Sources[i]

@@ -243,8 +243,8 @@ func TestExplainNamesTheCostOfCalls(t *testing.T) {
 	}
 }
 
-// A rebase keeps the demand that callers make.
-func TestRebaseKeepsCalls(t *testing.T) {
+// A reapplication keeps the demand that callers make.
+func TestReapplyKeepsCalls(t *testing.T) {
 	f := &callFleet{top: callers(t, 2, 800), ratio: 2, demand: 1000}
 	before := f.settle(t)
 	top := *f.top
@@ -252,7 +252,7 @@ func TestRebaseKeepsCalls(t *testing.T) {
 	top.Services[1].Localities = slices.Clone(top.Services[1].Localities)
 	top.Services[1].Localities[0].MaxRate = 3900
 	p, err := plan.Next(plan.Input{
-		Now: before.Made.Add(time.Second), Trigger: assign.Rebase, Topology: &top, Previous: before, Version: before.Version + 1,
+		Now: before.Made.Add(time.Second), Trigger: assign.Reapply, Topology: &top, Previous: before, Version: before.Version + 1,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -26,9 +26,8 @@ func (s sites) applyFindings(f *load.Findings, mode isobar.Mode) {
 			}
 		}
 	}
-	// Evidence may remove half of the localities at most: whoever could
-	// make the rest look dead too is more likely wrong than right. Sources that
-	// do not reach those stay barred from them one by one.
+	// Evidence may remove half of the localities at most: evidence against more is more likely
+	// wrong than right. Sources that do not reach those stay barred from them one by one.
 	usable, drained := s.usable()
 	may := usable/2 - drained
 	for _, l := range f.Unreachable {

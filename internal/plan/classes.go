@@ -8,7 +8,7 @@ import (
 	"github.com/isobar-xds/isobar/solver"
 )
 
-// mixOf tells how a source's demand divides over the classes of its clients, as
+// mixOf returns how a source's demand divides over the classes of its clients, as
 // they were last seen to send. One window more or less of a client must not
 // change at once what all of them drop.
 func mixOf(of *Service, source isobar.Locality, previous *assign.Result) (mix assign.Mix) {

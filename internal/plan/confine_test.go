@@ -23,10 +23,10 @@ func usDown(addresses ...string) health.Table {
 
 var allUS = []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.1.1:80", "10.0.1.2:80"}
 
-// rebased carries a plan over to other health.
-func rebased(t *testing.T, top *isobar.Topology, p *plan.Plan, table health.Table) *plan.Plan {
+// reapplied carries a plan over to other health.
+func reapplied(t *testing.T, top *isobar.Topology, p *plan.Plan, table health.Table) *plan.Plan {
 	t.Helper()
-	next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Health: table, Previous: p, Version: p.Version + 1})
+	next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Reapply, Topology: top, Health: table, Previous: p, Version: p.Version + 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestStrictIsolation(t *testing.T) {
 		t.Errorf("%v: %q, %q", err, e.Binding.Kind, e.Summary)
 	}
 
-	dead := rebased(t, top, p, usDown(allUS...))
+	dead := reapplied(t, top, p, usDown(allUS...))
 	a := dead.Assignment("checkout", loc("us/a"))
 	if got := regions(a); !slices.Equal(got, []string{"us"}) || len(a.Priorities[0]) != 2 {
 		t.Errorf("with nothing healthy, clients in the us get %v", got)
@@ -84,7 +84,7 @@ func TestStrictIsolation(t *testing.T) {
 	if got := dead.Assignment("checkout", loc("eu/a")); got != p.Assignment("checkout", loc("eu/a")) {
 		t.Error("the answer of another region changed")
 	}
-	again := rebased(t, top, dead, usDown(allUS...))
+	again := reapplied(t, top, dead, usDown(allUS...))
 	if again.Assignment("checkout", loc("us/a")) != a {
 		t.Error("an answer that did not change is another one")
 	}
@@ -102,7 +102,7 @@ func TestNearestIsolation(t *testing.T) {
 		t.Errorf("clients in the us have failover tiers in %v", got)
 	}
 	wantShares(t, p, "ap/a", [3]float64{0, 0, 1}) // the same distance: what has room
-	dead := rebased(t, top, p, usDown(allUS...))
+	dead := reapplied(t, top, p, usDown(allUS...))
 	wantShares(t, dead, "us/a", [3]float64{0, 0, 1})
 }
 
@@ -127,7 +127,7 @@ func TestResidency(t *testing.T) {
 	if s := share(t, q, "us/b", "us/b"); s < 0.8 {
 		t.Errorf("us/b keeps %.2f", s)
 	}
-	wantShares(t, rebased(t, top, q, health.Table{}), "us/b", [3]float64{1, 0, 0})
+	wantShares(t, reapplied(t, top, q, health.Table{}), "us/b", [3]float64{1, 0, 0})
 }
 
 // A price counts as distance, for what is decided and for what explain tells.

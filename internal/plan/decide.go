@@ -27,7 +27,7 @@ func decideGroup(in *Input, group []*draft) *certificate {
 		d.finishDemand()
 		var better [][]float64
 		switch {
-		case in.Trigger == assign.Rebase: // the last solution stands, and current weights go on until the next tick
+		case in.Trigger == assign.Reapply: // the last solution stands, and current weights go on until the next tick
 		case at == 0 && joint:
 			sum = solveJointly(group)
 		case len(d.out) > 0:
@@ -67,7 +67,7 @@ func (d *draft) decide(in *Input, better [][]float64) {
 	if d.Steady != nil && previous != nil && better == nil && moved(d.Result, previous) { // for another reason
 		d.Steady = nil
 	}
-	if in.Trigger == assign.Rebase && !solved && d.sameWays {
+	if in.Trigger == assign.Reapply && !solved && d.sameWays {
 		keepSolution(&d.Service, d.last)
 	}
 	d.cost = certify(&d.Service)
@@ -88,7 +88,7 @@ func (d *draft) assignInput(trigger assign.Trigger, settle bool) assign.Input {
 	switch {
 	case d.Solution != nil:
 		in.Shed = d.shed(shedFraction(d.Problem.Demand, d.Solution.Shed))
-	case in.Previous != nil && (trigger == assign.Rebase || d.sources.total() > 0): // there is nothing to serve with
+	case in.Previous != nil && (trigger == assign.Reapply || d.sources.total() > 0): // there is nothing to serve with
 		in.Shed = in.Previous.Drop
 	}
 	in.Pace, in.Slow = slowdown(&d.Service)
@@ -132,7 +132,7 @@ func sourceOf(of *Service, r *routes, s *sourceDemand, t *targets, previous *ass
 // have; beyond it, it at most doubles.
 const openFirst = 0.25
 
-// boundShares tells how much a source may get of localities in which requests
+// boundShares returns how much a source may get of localities in which requests
 // fail more than before, or did until a moment ago.
 func boundShares(s *assign.Source, of *Service, sites sites, previous *assign.Result) {
 	if of.Mode() == isobar.ModeObserve || (len(of.Findings.Rising) == 0 && len(of.Findings.Opening) == 0) {
@@ -187,7 +187,7 @@ func vet(in assign.Input, result *assign.Result, now time.Time) (*assign.Result,
 	if len(refused) == 0 || in.Previous == nil {
 		return result, refused
 	}
-	in.Trigger = assign.Rebase
+	in.Trigger = assign.Reapply
 	in.Refused = refused[0].Rule + ": " + refused[0].Text
 	fallback := assign.Assign(in)
 	left := check(in, fallback, now)

@@ -70,10 +70,10 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	return Next(in)
 }
 
-// Rebase carries the current weights over to the turn's topology and health,
+// Reapply carries the current weights over to the turn's topology and health,
 // without a decision.
-func (d *Decider) Rebase(t *Turn) (*Plan, error) {
-	p, err := Next(t.input(assign.Rebase))
+func (d *Decider) Reapply(t *Turn) (*Plan, error) {
+	p, err := Next(t.input(assign.Reapply))
 	if err == nil && t.Previous != nil {
 		d.remember(t, p)
 	}

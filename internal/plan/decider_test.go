@@ -86,7 +86,7 @@ func (l *loop) tick(rate float64, dead bool) {
 // when it was deleted.
 func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 	l := &loop{t: t, decider: plan.NewDecider(interval, nil, t0), top: threeZones(t), now: t0}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	for range 5 {
 		l.tick(10, false)
 	}
@@ -107,10 +107,10 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 	l.left = false
 	full := l.top
 	l.top = &isobar.Topology{Network: full.Network, Revision: 2}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	l.tick(0, false)
 	l.top = full
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	for i := range 2 {
 		l.tick(10, false)
 		if s, _ := l.plan.Service("checkout"); len(s.Findings.Barred)+len(s.Findings.Outages) > 0 {
@@ -136,12 +136,12 @@ func TestSharesThatHealthReplacedAreRemembered(t *testing.T) {
 			{Key: health.Key{Service: "checkout", Address: "10.0.1.1:80"}, Status: isobar.Unhealthy},
 			{Key: health.Key{Service: "checkout", Address: "10.0.1.2:80"}, Status: isobar.Unhealthy},
 		})
-		f.turn(f.decider.Rebase)
+		f.turn(f.decider.Reapply)
 		if got := f.plan.Assignment("checkout", loc("us/a")).Share(loc("us/b")); got > 0 {
 			t.Fatalf("tick %d: %.2f of the traffic to us/b, which is down", i, got)
 		}
 		f.table = health.Table{}
-		f.turn(f.decider.Rebase)
+		f.turn(f.decider.Reapply)
 		f.now = reported
 		f.land = func(l isobar.Locality, _ float64) float64 { return told.Assignment("checkout", loc("us/a")).Share(l) }
 		if found := f.service().Findings; len(found.Background)+len(found.Deviating)+len(found.Barred) > 0 {
@@ -191,5 +191,173 @@ func holdEnds(t *testing.T, left bool, want time.Duration, level plan.Degradatio
 	}
 	if got := l.plan.Assignment("checkout", loc("us/a")).Share(loc("us/a")); got < 0.3 {
 		t.Errorf("share of the nearest zone is %.2f in the end, want it planned anew", got)
+	}
+}
+
+// other is a plan that goes its own way beside one that is measured.
+type other struct {
+	t    *testing.T
+	top  *isobar.Topology
+	plan *plan.Plan
+}
+
+// follow decides what was measured under the other topology; it begins with the
+// first plan that it sees.
+func (o *other) follow(p *plan.Plan) {
+	o.t.Helper()
+	if o.plan == nil {
+		o.plan = p
+		return
+	}
+	turn := plan.Turn{
+		Now: p.Made, Interval: 5 * time.Second, Topology: o.top, Health: health.NewTable(nil),
+		Previous: o.plan, Version: o.plan.Version + 1,
+		Watched: []plan.Watched{{Service: "checkout", Source: loc("us/a"), Streams: 3}},
+	}
+	if o.top == nil {
+		turn.Topology = p.Topology
+	}
+	next, err := turn.Replan(p)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.plan = next
+}
+
+func (o *other) service() *plan.Service {
+	s, _ := o.plan.Service("checkout")
+	return s
+}
+
+// TestReplanDampsAsItWasDamped: oscillations in the other plan are found and damped
+// by the same rules, and let go after the same time.
+func TestReplanDampsAsItWasDamped(t *testing.T) {
+	o, damped, calm := &other{t: t}, 0, 0
+	oscillating(t, 260, 1.5, func(p *plan.Plan) {
+		o.follow(p)
+		is, _ := p.Service("checkout")
+		if a, b := is.Damping, o.service().Damping; a.Level != b.Level || a.Left != b.Left || a.Found != b.Found || a.String() != b.String() {
+			t.Fatalf("plan %d: damped %+v, want %+v", p.Version, *b, *a)
+		}
+		if is.Damping.Level > 0 {
+			damped++
+		} else if is.Damping.Found > 0 {
+			calm++
+		}
+	})
+	if damped < 60 || calm < 10 {
+		t.Errorf("%d ticks damped, %d calm after that: nothing is compared", damped, calm)
+	}
+}
+
+// TestReplanLetsGoOfDamping: damping of before the change ends in the other plan,
+// too, although nothing oscillates there.
+func TestReplanLetsGoOfDamping(t *testing.T) {
+	var o *other
+	oscillating(t, 200, 1.5, func(p *plan.Plan) {
+		if s, _ := p.Service("checkout"); o == nil && s.Damping.Level > 0 {
+			top := *p.Topology
+			top.Services = append([]isobar.Service(nil), top.Services...)
+			top.Services[0].Policy = isobar.PolicyNearest
+			o = &other{t: t, top: &top}
+		}
+		if o != nil {
+			o.follow(p)
+		}
+	})
+	if d := o.service().Damping; d.Level != 0 || d.Left != 0 || d.Found != 1 {
+		t.Errorf("after 200 ticks %+v", *d)
+	}
+}
+
+// TestReplanIsAsFarAsItWas: mode auto goes forward and back where it went when
+// the load was measured; without it, the other plan would stay where it began.
+func TestReplanIsAsFarAsItWas(t *testing.T) {
+	f := autoFleet(t)
+	f.tick()
+	same, bounded := &other{t: t}, &other{t: t}
+	top := *f.top
+	top.Services = append([]isobar.Service(nil), top.Services...)
+	top.Services[0].Promote.Until = isobar.ModeBounded
+	bounded.top = &top
+	seen := map[isobar.Mode]int{}
+	for i := range 16 * windowTicks {
+		if i == 12*windowTicks {
+			f.land = disobey
+		}
+		f.tick()
+		same.follow(f.plan)
+		bounded.follow(f.plan)
+		mode := f.service().Mode()
+		seen[mode]++
+		if got := same.service().Mode(); got != mode {
+			t.Fatalf("tick %d: %s, want %s", i, got, mode)
+		}
+		if change, ok := plan.Changed(f.plan, same.plan, plan.Origin{}); ok {
+			t.Fatalf("tick %d: other shares under the same configuration: %+v", i, change)
+		}
+		if got := bounded.service().Mode(); got != mode && (got != isobar.ModeBounded || mode != isobar.ModeFull) {
+			t.Fatalf("tick %d: until bounded: %s beside %s", i, got, mode)
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("modes that were served: %v", seen)
+	}
+}
+
+// TestGather asserts that a group which has lost all its plans goes on from the shares that
+// clients have, whatever their requests do by failover, and that nothing is decided before.
+func TestGather(t *testing.T) {
+	l := &loop{t: t, decider: plan.NewDecider(interval, nil, t0), top: threeZones(t), now: t0}
+	l.turn(l.decider.Reapply)
+	l.plan.MakeProvisional()
+	l.turn(l.decider.Reapply)
+	if s, _ := l.plan.Service("checkout"); !l.plan.Provisional || s.Hold == "" {
+		t.Errorf("the plan after a provisional one is provisional: %t; it holds: %q", l.plan.Provisional, s.Hold)
+	}
+	shared, err := (&plan.Sharer{}).Share(l.plan, plan.Origin{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened, err := plan.Open(shared, nil, t0); err != nil || !opened.Plan.Provisional {
+		t.Errorf("another replica takes it for a whole plan (%v)", err)
+	}
+
+	landed := func(zone string, n uint64, priority uint16) load.LocalityReport {
+		return load.LocalityReport{Locality: new(loc(zone)), Issued: n, Succeeded: n, HasIssued: true, Priority: priority}
+	}
+	window := load.StreamWindow{
+		Stream: 1, Opened: t0, Node: load.Node{ID: "n", Cluster: "web", Locality: loc("us/a"), Agent: load.AgentEnvoy},
+		Reports: []load.Report{{Arrived: t0.Add(interval), Services: []load.ServiceReport{{
+			Service: "checkout", Interval: interval,
+			Localities: []load.LocalityReport{landed("us/b", 300, 0), landed("us/a", 100, 0), landed("eu/a", 5000, 1)},
+		}}}},
+	}
+	silent := load.StreamWindow{Stream: 2, Opened: t0, Node: load.Node{ID: "m", Cluster: "web", Locality: loc("us/a"), Agent: load.AgentEnvoy}}
+	gather := func(intervals int, windows ...load.StreamWindow) (plan.Saved, float64) {
+		now := t0
+		for range intervals {
+			now = now.Add(interval)
+		}
+		return l.decider.Gather(&plan.Turn{Now: now, Interval: interval, Windows: windows, Topology: l.top, Health: health.NewTable(nil), Previous: l.plan})
+	}
+	if _, returned := gather(1, window, silent); returned != 0 {
+		t.Errorf("%v of the clients have returned one interval after the first of them", returned)
+	}
+	window.Reports[0].Arrived = t0.Add(3 * interval)
+	observed, returned := gather(3, window, silent)
+	if returned != 0.5 {
+		t.Errorf("%v of the clients have reported, want half", returned)
+	}
+	if len(observed.Services) != 1 || len(observed.Services[0].Sources) != 1 {
+		t.Fatalf("clients do %+v", observed.Services)
+	}
+	next, err := plan.Restore(&observed, l.top, health.NewTable(nil), l.now, l.plan.Version+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := next.Assignment("checkout", loc("us/a"))
+	if near, far, over := a.Share(loc("us/b")), a.Share(loc("us/a")), a.Share(loc("eu/a")); next.Provisional || over > 0 || near < 0.74 || near > 0.76 || far < 0.24 || far > 0.26 {
+		t.Errorf("clients send 75%% to us/b and 25%% to us/a; the next plan sends %v, %v and to eu/a %v", near, far, over)
 	}
 }

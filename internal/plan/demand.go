@@ -67,7 +67,7 @@ func gatherSources(of *Service, at sites, subscribed []load.Subscription) source
 	return out
 }
 
-// barredFrom tells which sites the source was seen not to reach; nil for none.
+// barredFrom returns which sites the source was seen not to reach; nil for none.
 func barredFrom(of *Service, at sites, source isobar.Locality) []bool {
 	var out []bool
 	if of.Mode() == isobar.ModeObserve {

@@ -85,7 +85,7 @@ const (
 	ChangeChanged = "changed"
 )
 
-// Compare tells how a plan differs from the one before it. All changes take effect at
+// Compare returns how a plan differs from the one before it. All changes take effect at
 // once.
 func Compare(before, after *Plan) Difference {
 	p := Preview{Before: before, First: after, Settled: after, Still: true}

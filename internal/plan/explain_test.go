@@ -32,7 +32,7 @@ func TestExplainNamesWhatBinds(t *testing.T) {
 		for _, a := range addresses {
 			marks = append(marks, health.Override{Key: health.Key{Service: "checkout", Address: a}, Status: isobar.Unhealthy})
 		}
-		next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Health: health.NewTable(marks), Previous: p, Version: p.Version + 1})
+		next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Reapply, Topology: top, Health: health.NewTable(marks), Previous: p, Version: p.Version + 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,5 +224,105 @@ func TestExplainNamesSmallShares(t *testing.T) {
 	}
 	if !strings.Contains(text, "go 92% to us/a, 5.7% to us/b, 2.2% to eu/a") {
 		t.Errorf("summary %q, want shares below 10%% with a digit after the point", text)
+	}
+}
+
+// TestDeviationsInWords: what operators read of sources and of single clients that do not
+// follow their weights.
+func TestDeviationsInWords(t *testing.T) {
+	a, b, c := isobar.MustLocality("us-east/a"), isobar.MustLocality("us-east/b"), isobar.MustLocality("us-east/c")
+	one := load.ClientDeviation{Node: "n1", Cluster: "web", Rate: 100, Points: 92}
+	two := load.ClientDeviation{Node: "n2", Cluster: "web", Rate: 10, Points: 40}
+	got := plan.DeviationsOf(&load.Findings{
+		Deviating: []load.Deviation{{Source: b, Points: 30, Cause: load.CauseZoneAware, Clients: []load.ClientDeviation{one, two}, Others: 2}},
+		Individual: []load.Deviation{
+			{Source: a, Points: 92, Cause: load.CauseUnknown, Clients: []load.ClientDeviation{one}},
+			{Source: c, Points: 92, Cause: load.CauseUnknown, Clients: []load.ClientDeviation{one, two}},
+		},
+	})
+	want := []struct {
+		source isobar.Locality
+		only   bool
+		text   string
+	}{
+		{a, true, `client "n1" (web) does not follow its weights: at least 92% of its requests go elsewhere than planned`},
+		{b, false, `clients "n1" (web), "n2" (web) and 2 more do not follow their weights: at least 30% of the requests of their locality go elsewhere than planned; likely cause: zone-aware routing`},
+		{c, true, `clients "n1" (web), "n2" (web) do not follow their weights: at least 92% of the requests of the first go elsewhere than planned`},
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%+v", got)
+	}
+	for i, w := range want {
+		if got[i].Source != w.source || got[i].ClientsOnly != w.only || got[i].String() != w.text {
+			t.Errorf("%s, clients only %t: %s\nwant %s, %t: %s", got[i].Source, got[i].ClientsOnly, got[i].String(), w.source, w.only, w.text)
+		}
+	}
+}
+
+// TestRisksOfAChange: capacity that is removed from under the load of today is told
+// first, with the figures; more capacity is no risk.
+func TestRisksOfAChange(t *testing.T) {
+	a, b := loc("us/a"), loc("us/b")
+	topology := func(revision uint64, rateA, rateB float64) *isobar.Topology {
+		network, err := isobar.NewNetwork(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top := &isobar.Topology{Network: network, Revision: revision, Services: []isobar.Service{{Name: "checkout", Localities: []isobar.ServiceLocality{
+			{Locality: a, MaxRate: rateA, Concurrency: 20, Endpoints: []isobar.Endpoint{{Address: "10.0.0.1:80"}}},
+			{Locality: b, MaxRate: rateB, Concurrency: 20, Endpoints: []isobar.Endpoint{{Address: "10.0.1.1:80"}}},
+		}}}}
+		top.Normalize()
+		return top
+	}
+	snap := &load.Snapshot{At: t0, Services: []load.ServiceLoad{{Name: "checkout", Coverage: 1, Covered: true, Sources: []load.SourceLoad{
+		{Source: a, Demand: 600, Raw: 600, Nodes: 3}, {Source: b, Demand: 600, Raw: 600, Nodes: 3},
+	}}}}
+	var before *plan.Plan
+	for tick := range 20 {
+		in := plan.Input{Now: t0.Add(time.Duration(tick) * 5 * time.Second), Trigger: assign.Tick, Topology: topology(1, 1000, 1000), Load: snap, Previous: before, Version: uint64(tick + 1)}
+		var err error
+		if before, err = plan.Next(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name         string
+		rateA, rateB float64
+		want         []string // parts of the risks
+	}{
+		{"more", 2000, 1000, nil},
+		{"too little for all", 100, 1000, []string{"checkout: us/a is used to ", "after the first tick"}},
+		{"too little anywhere", 100, 100, []string{"checkout: us/a is used to 600.0% after the first tick and later, above"}},
+		{"nothing changes", 1000, 1000, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := plan.NewPreview(&plan.Turn{
+				Now: t0.Add(time.Hour), Interval: 5 * time.Second, Previous: before, Topology: topology(2, tt.rateA, tt.rateB), Version: before.Version + 1,
+			}, 5*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for more := true; more && err == nil; {
+				more, err = p.Step()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := p.Difference()
+			var told []string
+			for _, r := range d.Risks {
+				told = append(told, r.Text)
+			}
+			text := strings.Join(told, "\n")
+			if (len(told) > 0) != (len(tt.want) > 0) {
+				t.Errorf("told %q", text)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("%q is not in %q", want, text)
+				}
+			}
+		})
 	}
 }

@@ -97,7 +97,7 @@ type LocalityExplained struct {
 
 	Distance float64 `json:"distance_ms"` // network latency plus egress price
 	Assumed  bool    `json:"assumed,omitempty"`
-	Price    float64 `json:"price_ms"`           // what one more request/s here costs everybody
+	Price    float64 `json:"price_ms"`           // what one more request/s here costs all requests together
 	Calls    float64 `json:"calls_ms,omitempty"` // the part of the price that is the calls of a request served here, with all that follows
 	Cost     float64 `json:"cost_ms"`            // distance + price: the solver sends where it is least
 

@@ -10,7 +10,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// What is told of failing requests.
+// The texts about failing requests.
 const (
 	reportedFailures = 0.01 // of a service's requests; more than that is never in order
 	leastFailures    = 2.0  // requests that fail: fewer are chance
@@ -147,9 +147,8 @@ func (s *Service) FailingIn() []isobar.Locality {
 	return out
 }
 
-// sitesFailing reports localities where everything fails, but for those that are
-// told to be unreachable, and, where the whole service is not told of, of those where
-// much does.
+// sitesFailing reports localities where everything fails, unless they are reported as
+// unreachable, and, unless the whole service is reported, those where much does.
 func (s *Service) sitesFailing(partly bool) []Trouble {
 	var out []Trouble
 	for _, x := range landedBySite(s.Load) {

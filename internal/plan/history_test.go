@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -31,7 +34,7 @@ func TestRollbackReturnsToWhatWas(t *testing.T) {
 		s, _ := l.plan.Service("checkout")
 		was[l.plan.Version] = slices.Clone(s.Result.Source(loc("us/a")).Shares)
 	}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	note(nil, plan.Origin{Trigger: plan.TriggerRestart})
 	for range 60 {
 		before := l.plan
@@ -68,7 +71,7 @@ func TestRollbackReturnsToWhatWas(t *testing.T) {
 func TestRollbackIntoOverload(t *testing.T) {
 	l := &loop{t: t, top: threeZones(t), now: t0, decider: plan.NewDecider(interval, nil, t0)}
 	h := plan.NewHistory(nil, &plan.Saved{})
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	first, _ := plan.Changed(nil, l.plan, plan.Origin{Trigger: plan.TriggerRestart})
 	h.Add(first)
 	step := func(rate float64) {
@@ -129,7 +132,7 @@ func reread(t *testing.T, pages map[uint64]plan.Page, p *plan.Plan) *plan.Histor
 
 func TestRollbackRefuses(t *testing.T) {
 	l := &loop{t: t, top: threeZones(t), now: t0, decider: plan.NewDecider(interval, nil, t0)}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	first := l.plan
 	l.tick(900, false)
 	l.tick(900, false)
@@ -162,7 +165,7 @@ func TestRollbackRefuses(t *testing.T) {
 // is nothing to return to, and it is not said that it was done.
 func TestRollbackBeforeTheService(t *testing.T) {
 	l := &loop{t: t, top: threeZones(t), now: t0, decider: plan.NewDecider(interval, nil, t0)}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	l.tick(900, false)
 	h := plan.NewHistory(nil, &plan.Saved{})
 	h.Add(plan.Change{Version: 1, Trigger: plan.TriggerRestart})
@@ -300,4 +303,72 @@ func TestPauses(t *testing.T) {
 	if back, _, err := (plan.Pauses{}).Without(""); !errors.Is(err, plan.ErrNonePaused) || len(back) != 0 {
 		t.Errorf("where none is: %v, %v", back, err)
 	}
+}
+
+// TestFillsAreOutdated: by more than a tenth of capacity or of utilization, and by other
+// services or localities.
+func TestFillsAreOutdated(t *testing.T) {
+	type site struct {
+		at             string
+		capacity, load float64
+	}
+	of := func(service string, sites ...site) *plan.Plan {
+		s := &plan.Service{Spec: &isobar.Service{Name: service}, Result: &assign.Result{}}
+		for _, x := range sites {
+			s.Result.Sites = append(s.Result.Sites, assign.Site{Group: &isobar.EndpointGroup{Locality: isobar.MustLocality(x.at)}, Capacity: x.capacity})
+			s.Result.Load = append(s.Result.Load, x.load)
+		}
+		return &plan.Plan{Services: []*plan.Service{s, {Spec: &isobar.Service{Name: "undecided"}}}}
+	}
+	then := plan.FillsOf(of("a", site{"eu/a", 1000, 500}, site{"eu/b", 0, 0}))
+	for name, tt := range map[string]struct {
+		now  *plan.Plan
+		want bool
+	}{
+		"same":               {of("a", site{"eu/a", 1000, 500}, site{"eu/b", 0, 0}), false},
+		"a little fuller":    {of("a", site{"eu/a", 1000, 590}, site{"eu/b", 0, 0}), false},
+		"fuller":             {of("a", site{"eu/a", 1000, 610}, site{"eu/b", 0, 0}), true},
+		"emptier":            {of("a", site{"eu/a", 1000, 390}, site{"eu/b", 0, 0}), true},
+		"a little larger":    {of("a", site{"eu/a", 1090, 545}, site{"eu/b", 0, 0}), false},
+		"larger":             {of("a", site{"eu/a", 1200, 600}, site{"eu/b", 0, 0}), true},
+		"capacity came":      {of("a", site{"eu/a", 1000, 500}, site{"eu/b", 10, 0}), true},
+		"a locality is gone": {of("a", site{"eu/a", 1000, 500}), true},
+		"another locality":   {of("a", site{"eu/a", 1000, 500}, site{"eu/c", 0, 0}), true},
+		"another service":    {of("b", site{"eu/a", 1000, 500}, site{"eu/b", 0, 0}), true},
+		"no service":         {&plan.Plan{}, true},
+	} {
+		if got := then.Outdated(tt.now); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// A plan is made from the one before, and must not hold on to it: a server
+// makes one every few seconds for months.
+func TestPlansLetGoOfThoseBefore(t *testing.T) {
+	top := threeZones(t)
+	rates := map[string]float64{"us/a": 900, "us/b": 100}
+	var before []weak.Pointer[plan.Service]
+	var p *plan.Plan
+	for i := range 6 {
+		in := plan.Input{Now: t0.Add(time.Duration(i) * interval), Topology: top, Previous: p, Version: uint64(i) + 1}
+		if in.Trigger = assign.Reapply; i%3 < 2 {
+			in.Trigger, in.Load = assign.Tick, demand(in.Now, "checkout", rates)
+		}
+		next, err := plan.Next(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p != nil && p.Services[0] != next.Services[0] {
+			before = append(before, weak.Make(p.Services[0]))
+		}
+		p = next
+	}
+	runtime.GC()
+	for i, w := range before {
+		if w.Value() != nil {
+			t.Errorf("the service of plan %d of %d is still there", i+1, len(before)+1)
+		}
+	}
+	runtime.KeepAlive(p)
 }

@@ -31,7 +31,7 @@ type InputState struct {
 	Share float64          `json:"share,omitempty"`       // of the demand that stands in for missing reports
 }
 
-// inputsOf works out where the inputs of a service stand, given what was measured. A rebase
+// inputsOf works out where the inputs of a service stand, given what was measured. A reapplication
 // decides nothing, so it leaves them where they were.
 func inputsOf(in *Input, service string, measured *load.ServiceLoad, prev *Service) []InputState {
 	if prev != nil && len(prev.Inputs) > 0 && (in.Load == nil || in.Degradation == Degradation{}) {

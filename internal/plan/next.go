@@ -29,7 +29,7 @@ func Next(in Input) (*Plan, error) {
 		Paused:   in.Paused,
 		Services: make([]*Service, len(in.Topology.Services)),
 	}
-	p.Provisional = in.Trigger == assign.Rebase && !in.restoring && in.Previous != nil && in.Previous.Provisional
+	p.Provisional = in.Trigger == assign.Reapply && !in.restoring && in.Previous != nil && in.Previous.Provisional
 	drafts := make([]*draft, len(p.Services))
 	for i := range in.Topology.Services {
 		spec := &in.Topology.Services[i]
@@ -40,7 +40,7 @@ func Next(in Input) (*Plan, error) {
 		}
 		drafts[i] = newDraft(&in, spec, prev)
 	}
-	if in.Trigger != assign.Rebase {
+	if in.Trigger != assign.Reapply {
 		linkCalls(drafts)
 		chooseVariable(drafts)
 	}
@@ -109,7 +109,7 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	}
 	at.applyLearned(&d.Service)
 	d.sources = gatherSources(&d.Service, at, in.Subscribed)
-	if in.Trigger == assign.Rebase && prev != nil && len(prev.Callers) > 0 {
+	if in.Trigger == assign.Reapply && prev != nil && len(prev.Callers) > 0 {
 		d.Callers, d.Joint = prev.Callers, prev.Joint
 		d.sources = keepCalls(d.sources, &d.Service, at, prev)
 	}
@@ -179,7 +179,7 @@ type Input struct {
 	Health   health.Table
 
 	// Load is what was measured; nil keeps what the previous plan was made
-	// from, as a rebase does.
+	// from, as a reapplication does.
 	Load *load.Snapshot
 	// Findings compares observed shares with the previous plan, sorted by service;
 	// read only with Load.
@@ -192,7 +192,7 @@ type Input struct {
 	// Learned is what is known of capacities from reports of utilization, sorted
 	// by service; read only with Load.
 	Learned []LearnedService
-	// Ages tells how old inputs are, sorted by service, then kind: what is not
+	// Ages says how old inputs are, sorted by service, then kind: what is not
 	// listed is fresh, or not there. That of load reports stands in Load. Ages and
 	// Ladder are read only with Load.
 	Ages        []InputAge

@@ -161,7 +161,7 @@ func (p *Plan) Basis(service string) any {
 	return basis{s, p.Topology.Network}
 }
 
-// Moved tells how many requests/s of a service, or of all for an empty name, go
+// Moved returns how many requests/s of a service, or of all for an empty name, go
 // elsewhere than in the plan before.
 func (p *Plan) Moved(before *Plan, service string) float64 {
 	moved := 0.0
@@ -196,7 +196,7 @@ func (p *Plan) WithoutDrops(now time.Time, version uint64) *Plan {
 		}
 		if out == nil {
 			copied := *p
-			copied.Version, copied.Made, copied.Trigger, copied.Violations = version, now, assign.Rebase, nil
+			copied.Version, copied.Made, copied.Trigger, copied.Violations = version, now, assign.Reapply, nil
 			copied.Services = append([]*Service(nil), p.Services...)
 			out = &copied
 		}
@@ -216,7 +216,7 @@ func (p *Plan) Drops() bool {
 // its own. Clients get it without its drops, see [Plan.WithoutDrops].
 func (p *Plan) FinalPlan(now time.Time, version uint64) *Plan {
 	out := *p
-	out.Version, out.Made, out.Trigger, out.Violations, out.Final = version, now, assign.Rebase, nil, true
+	out.Version, out.Made, out.Trigger, out.Violations, out.Final = version, now, assign.Reapply, nil, true
 	return &out
 }
 

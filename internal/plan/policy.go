@@ -31,10 +31,9 @@ func policyOf(spec *isobar.Service) policy.Func {
 	}
 }
 
-// policyShares works out what the service's policy wants of each source, where it
-// is not the solver that decides; nil where it is. shed is the fraction of the demand
-// that the solver sheds. Sources without demand are placed as a drop in the ocean, so
-// that whoever begins to send there is told what the policy says.
+// policyShares computes the shares of each source by the service's policy; nil if the solver
+// decides. shed is the fraction of the demand that the solver sheds. Sources without demand count
+// with a negligible rate, so a client that begins to send there gets the policy's answer.
 func policyShares(of *Service, r *routes, from sources, shed float64) ([][]float64, error) {
 	place, decays := policyOf(of.Spec), of.decays()
 	if decays {

@@ -129,7 +129,7 @@ func TestPoliciesFailOver(t *testing.T) {
 				}
 			}
 			p := ticks(t, top, 12, map[string]float64{"us/a": 1200})
-			next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Health: dead, Previous: p, Version: p.Version + 1})
+			next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Reapply, Topology: top, Health: dead, Previous: p, Version: p.Version + 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +200,7 @@ func TestPreferredLocalities(t *testing.T) {
 			t.Errorf("preferring the eu costs %.2f ms, want about the way there", s.PolicyMS)
 		}
 		// Nothing preferred is healthy: as if nothing were preferred.
-		dead := rebased(t, top, p, usDown("10.1.0.1:80", "10.1.0.2:80"))
+		dead := reapplied(t, top, p, usDown("10.1.0.1:80", "10.1.0.2:80"))
 		if got := share(t, dead, "us/a", "eu/a"); got != 0 {
 			t.Errorf("%s: %.2f stay in the eu, which is down", test.policy, got)
 		}

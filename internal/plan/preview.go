@@ -43,7 +43,7 @@ const (
 // NewPreview begins with the turn that would carry the change over; the turn's
 // previous plan must exist.
 func NewPreview(t *Turn, tick time.Duration) (*Preview, error) {
-	p := &Preview{Before: t.Previous, turn: t, in: t.input(assign.Rebase), topology: t.Topology, tick: tick, changed: map[string]bool{}, quiet: map[string]int{}}
+	p := &Preview{Before: t.Previous, turn: t, in: t.input(assign.Reapply), topology: t.Topology, tick: tick, changed: map[string]bool{}, quiet: map[string]int{}}
 	first, err := Next(p.in)
 	if err != nil {
 		return nil, err

@@ -45,17 +45,17 @@ func alter(v reflect.Value) bool {
 	return true
 }
 
-// A rebase leaves alone what nothing concerns. A reload that changes any one
+// A reapplication leaves alone what nothing concerns. A reload that changes any one
 // field of a service concerns it, whichever field that is.
 func TestEveryFieldOfAServiceIsTakenUp(t *testing.T) {
 	top := threeZones(t)
 	before := ticks(t, top, 2, map[string]float64{"us/a": 300})
-	rebase := func(change func(s *isobar.Service)) *plan.Service {
+	reapply := func(change func(s *isobar.Service)) *plan.Service {
 		next := *top
 		next.Revision++
 		next.Services = []isobar.Service{top.Services[0]}
 		change(&next.Services[0])
-		p, err := plan.Next(plan.Input{Now: before.Made.Add(5), Trigger: assign.Rebase, Topology: &next, Previous: before, Version: before.Version + 1})
+		p, err := plan.Next(plan.Input{Now: before.Made.Add(5), Trigger: assign.Reapply, Topology: &next, Previous: before, Version: before.Version + 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestEveryFieldOfAServiceIsTakenUp(t *testing.T) {
 		return s
 	}
 	was, _ := before.Service("checkout")
-	if is := rebase(func(*isobar.Service) {}); is != was {
+	if is := reapply(func(*isobar.Service) {}); is != was {
 		t.Error("a service that nothing concerns was planned anew")
 	}
 	fields := reflect.TypeFor[isobar.Service]()
@@ -72,7 +72,7 @@ func TestEveryFieldOfAServiceIsTakenUp(t *testing.T) {
 		if name == "Name" {
 			continue // then it is another service
 		}
-		is := rebase(func(s *isobar.Service) {
+		is := reapply(func(s *isobar.Service) {
 			if !alter(reflect.ValueOf(s).Elem().Field(i)) {
 				t.Errorf("this test does not know how to change %s", name)
 			}
@@ -88,7 +88,7 @@ func TestANewSourceIsInTheNextPlan(t *testing.T) {
 	top := threeZones(t)
 	before := ticks(t, top, 2, map[string]float64{"us/a": 300})
 	p, err := plan.Next(plan.Input{
-		Now: before.Made.Add(5), Trigger: assign.Rebase, Topology: top, Previous: before, Version: before.Version + 1,
+		Now: before.Made.Add(5), Trigger: assign.Reapply, Topology: top, Previous: before, Version: before.Version + 1,
 		Subscribed: []load.Subscription{{Service: "checkout", Source: loc("eu/a")}, {Service: "checkout", Source: loc("us/a")}},
 	})
 	if err != nil {

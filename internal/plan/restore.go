@@ -24,8 +24,8 @@ type Saved struct {
 	// LastChange is the version of the last change in the history that leads
 	// up to this plan.
 	LastChange uint64 `json:"last_change,omitempty"`
-	// Boot names the boot of the machine on which it was saved, and Up the time since
-	// then, which goes on whoever sets the clock; "" = not known.
+	// Boot names the boot of the machine on which it was saved, and Up the time since then, which
+	// changes of the clock do not affect; "" = not known.
 	Boot string        `json:"boot,omitempty"`
 	Up   time.Duration `json:"up,omitempty"`
 }
@@ -127,7 +127,7 @@ func (s *Saved) Demand() []load.Saved {
 }
 
 // Restore makes the first plan of a process from what an earlier one saved,
-// rebased on the topology and health of now. Services that were not saved
+// reapplied on the topology and health of now. Services that were not saved
 // start with their baseline.
 func Restore(saved *Saved, topology *isobar.Topology, table health.Table, now time.Time, version uint64) (*Plan, error) {
 	before := &Plan{Version: saved.Version, Made: saved.Made, Topology: topology}
@@ -140,13 +140,13 @@ func Restore(saved *Saved, topology *isobar.Topology, table health.Table, now ti
 		}
 	}
 	return Next(Input{
-		Now: now, Trigger: assign.Rebase, Topology: topology, Health: table, Paused: Pauses(nil).With(saved.Paused...),
+		Now: now, Trigger: assign.Reapply, Topology: topology, Health: table, Paused: Pauses(nil).With(saved.Paused...),
 		Subscribed: savedSources(before), Previous: before, Version: max(version, saved.Version+1), restoring: true,
 	})
 }
 
 // revive builds the published state of a service from its saved form. Sites
-// that are gone since then lose their shares in the rebase that follows, as
+// that are gone since then lose their shares in the reapplication that follows, as
 // they would have in a running process.
 func (ss *SavedService) revive(spec *isobar.Service, table health.Table) *Service {
 	at := buildSites(spec, table, nil)

@@ -65,7 +65,7 @@ func RolledBack(t *Turn, h *History, version uint64, service string) (*Plan, err
 	if service != "" && allNewSince(now, earlier) {
 		return nil, fmt.Errorf("service %q at version %d: %w: it had no weights yet", service, version, isobar.ErrNotFound)
 	}
-	in := t.input(assign.Rebase)
+	in := t.input(assign.Reapply)
 	in.Previous, in.restoring = asOf(t.Previous, earlier), true
 	p, err := Next(in)
 	if err != nil {
@@ -103,7 +103,7 @@ func sharesDiffer(p, before *Plan, service string) bool {
 	return false
 }
 
-// breachesOf tells which localities of a service, or of all for an empty name, get more
+// breachesOf returns which localities of a service, or of all for an empty name, get more
 // than their ceilings, and more than in the plan before.
 func breachesOf(p, before *Plan, service string) []string {
 	var out []string
@@ -182,7 +182,7 @@ func allNewSince(s *Service, earlier map[of]was) bool {
 	return len(s.Result.Sources) > 0
 }
 
-// asOf returns the plan with other shares, as a previous one to rebase.
+// asOf returns the plan with other shares, as a previous one to reapply.
 func asOf(p *Plan, earlier map[of]was) *Plan {
 	out := *p
 	out.Services = slices.Clone(p.Services)

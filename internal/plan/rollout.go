@@ -205,7 +205,7 @@ type RolloutExplained struct {
 	Demoted  int       `json:"demoted"`        // steps back so far
 }
 
-// Explain tells how far mode auto has come by the rules of a promotion; nil with other
+// Explain returns how far mode auto has come by the rules of a promotion; nil with other
 // modes.
 func (t *Rollout) Explain(rules isobar.Promotion) *RolloutExplained {
 	if t == nil {

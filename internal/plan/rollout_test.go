@@ -176,12 +176,12 @@ func TestAutoGoesOnFromAFixedMode(t *testing.T) {
 	f = newFleet(t, full)
 	f.ticks(10)
 	f.top = &changed
-	f.turn(f.decider.Rebase)
+	f.turn(f.decider.Reapply)
 	if tr := f.rollout(); tr == nil || tr.Mode != isobar.ModeFull || tr.Trial != trialWindows {
 		t.Fatalf("%+v", tr)
 	}
 	f.top = full
-	f.turn(f.decider.Rebase)
+	f.turn(f.decider.Reapply)
 	if tr := f.rollout(); tr != nil || f.service().Mode() != isobar.ModeFull {
 		t.Fatalf("a fixed mode: %+v", tr)
 	}

@@ -119,7 +119,7 @@ func (r *routes) nearestRegion(s *sourceDemand, forbidden []bool) (region string
 	return region, !math.IsInf(best, 1)
 }
 
-// allowed tells which sites a source may use. Bars do not count where they would
+// allowed returns which sites a source may use. Bars do not count where they would
 // leave it nothing; what is forbidden stays so.
 func (r *routes) allowed(s *sourceDemand) []bool {
 	forbidden, reserve := r.confined(s)

@@ -248,7 +248,7 @@ type ScoreExplained struct {
 	To       time.Time `json:"to"`
 }
 
-// Explain tells how well what was predicted lately of a service in a mode agrees with
+// Explain returns how well what was predicted lately of a service in a mode agrees with
 // what was then seen; nil while there is too little to tell.
 func (s *Scores) Explain(mode isobar.Mode) *ScoreExplained {
 	sum, ok := s.Sum()

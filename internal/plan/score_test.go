@@ -35,7 +35,7 @@ type fleet struct {
 func newFleet(t *testing.T, top *isobar.Topology) *fleet {
 	t.Helper()
 	f := &fleet{t: t, decider: plan.NewDecider(interval, nil, t0), top: top, now: t0, opened: t0, demand: 100}
-	f.turn(f.decider.Rebase)
+	f.turn(f.decider.Reapply)
 	return f
 }
 

@@ -37,7 +37,7 @@ type sharedHeader struct {
 	Trigger assign.Trigger `json:"trigger"`
 	Origin  Origin         `json:"origin"`
 	Paused  Pauses         `json:"paused,omitempty"`
-	// Provisional: earlier programs do not know it, and serve such a plan to everybody.
+	// Provisional: earlier programs do not know it, and serve such a plan to all clients.
 	Provisional bool `json:"provisional,omitempty"`
 	// Final: earlier programs do not know it, and their clients go on dropping.
 	Final bool `json:"parting,omitempty"`

@@ -20,7 +20,7 @@ type Opened struct {
 	Plan   *Plan
 	Saved  Saved // what a leader that goes on from the plan restores; see [Restore]
 	Origin Origin
-	Health health.SavedKeeper // what the leader knew of health; the zero value: nothing
+	Health health.SavedMonitor // what the leader knew of health; the zero value: nothing
 
 	services map[string]openedService
 }

@@ -22,7 +22,7 @@ func next(t *testing.T, prev *plan.Plan, in plan.Input) *plan.Plan {
 }
 
 // Distances that a reload changes are those of the next tick, also where demand
-// went on all the time: what is kept over the rebase between must not keep the old
+// went on all the time: what is kept over the reapplication between must not keep the old
 // ones.
 func TestReloadOfTheNetworkIsTakenUp(t *testing.T) {
 	top := threeZones(t)
@@ -35,7 +35,7 @@ func TestReloadOfTheNetworkIsTakenUp(t *testing.T) {
 	moved := *top
 	moved.Network, moved.Revision = network, 2
 	before := share(t, p, "us/a", "eu/a")
-	p = next(t, p, plan.Input{Trigger: assign.Rebase, Topology: &moved})
+	p = next(t, p, plan.Input{Trigger: assign.Reapply, Topology: &moved})
 	for range 20 {
 		p = next(t, p, plan.Input{Trigger: assign.Tick, Topology: &moved, Load: demand(t0, "checkout", rates)})
 	}
@@ -149,9 +149,9 @@ func TestDropEndsWithDemand(t *testing.T) {
 	if s.Result.Drop < 0.2 {
 		t.Fatalf("drops %v of far too much", s.Result.Drop)
 	}
-	p = next(t, p, plan.Input{Trigger: assign.Rebase, Topology: top})
+	p = next(t, p, plan.Input{Trigger: assign.Reapply, Topology: top})
 	if again, _ := p.Service("checkout"); again.Result.Drop != s.Result.Drop {
-		t.Errorf("a rebase drops %v after %v", again.Result.Drop, s.Result.Drop)
+		t.Errorf("a reapplication drops %v after %v", again.Result.Drop, s.Result.Drop)
 	}
 	for range 10 {
 		p = next(t, p, plan.Input{Trigger: assign.Tick, Topology: top, Load: &load.Snapshot{}})

@@ -9,11 +9,11 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// concernsNot reports whether a rebase leaves a service as it is: same
+// concernsNot reports whether a reapplication leaves a service as it is: same
 // configuration, same health, nobody new who watches it. A change of one
 // service must not cost the work of all.
 func (in *Input) concernsNot(spec *isobar.Service, prev *Service) bool {
-	return in.Trigger == assign.Rebase && !in.restoring && in.Load == nil && prev != nil && prev.Result != nil &&
+	return in.Trigger == assign.Reapply && !in.restoring && in.Load == nil && prev != nil && prev.Result != nil &&
 		in.Previous.Topology.Network == in.Topology.Network &&
 		sameSpec(prev.Spec, spec) && in.samePause(prev) && in.sameHealth(spec, prev) && in.knowsWatchers(prev)
 }

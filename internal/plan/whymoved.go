@@ -72,8 +72,8 @@ func whyMoved(before, now *Service, c *ServiceChange, source int) string {
 	return strings.Join(out, "; ")
 }
 
-// setOff tells what set a move off of which no reason tells; empty where nothing is known.
-// r is the result of the source that it is told of, nil where that is gone.
+// setOff returns the event that set a move off without a reason code; empty if none is known. r
+// is the result of the source, nil if the source is gone.
 func setOff(before, now *Service, c *ServiceChange, r *assign.SourceResult) string {
 	switch {
 	case r != nil && now.Hold != "":

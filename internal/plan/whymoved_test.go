@@ -15,7 +15,7 @@ import (
 // that differs, then what limits the move; of a failure it names the failure.
 func TestHistorySaysWhatSetAMoveOff(t *testing.T) {
 	l := &loop{t: t, top: threeZones(t), now: t0, decider: plan.NewDecider(interval, nil, t0)}
-	l.turn(l.decider.Rebase)
+	l.turn(l.decider.Reapply)
 	why := func(step func()) string {
 		t.Helper()
 		before := l.plan

@@ -205,10 +205,10 @@ func (w *world) happen(t *rapid.T) assign.Trigger {
 	switch rapid.IntRange(0, 9).Draw(t, "event") {
 	case 0:
 		w.drawTopology(t)
-		trigger = assign.Rebase
+		trigger = assign.Reapply
 	case 1, 2:
 		w.drawHealth(t)
-		trigger = assign.Rebase
+		trigger = assign.Reapply
 	case 3:
 		w.drawHealth(t)
 	case 4, 5:
@@ -234,7 +234,7 @@ func (w *world) input(trigger assign.Trigger) plan.Input {
 			in.Subscribed = append(in.Subscribed, load.Subscription{Service: "checkout", Source: sourceOf(n)})
 		}
 	}
-	if trigger == assign.Rebase {
+	if trigger == assign.Reapply {
 		return in
 	}
 	s := load.ServiceLoad{Name: "checkout", Coverage: 1, Covered: w.covered, Age: w.age}

@@ -62,7 +62,7 @@ func (p *Problem) check() error {
 	return nil
 }
 
-// open tells whether source s may use place l: it has capacity, and nothing
+// open reports whether source s may use place l: it has capacity, and nothing
 // forbids it.
 func (p *Problem) open(s, l int) bool {
 	return p.Localities[l].Capacity > 0 && (p.Allowed == nil || p.Allowed[s][l])

@@ -186,7 +186,7 @@ func (p *Problem) preferWithin(f Flows, region string) {
 	}
 	far := func(x pair) float64 {
 		if p.Sources[x.s].IsZero() {
-			return math.Inf(1) // it is at no distance from anywhere: whoever knows where it is comes first
+			return math.Inf(1) // it is at no distance from anywhere: sources with a known locality come first
 		}
 		return p.Latency[x.s][x.l]
 	}
@@ -206,12 +206,11 @@ func (p *Problem) preferWithin(f Flows, region string) {
 	}
 }
 
-// pour lets all sources fill their first tier, then their second, and so on:
-// whoever is near comes before whoever overflows. Sources that want more of a
-// place than it has left get parts in proportion. A place that does not keep all
-// for its health passes on the rest to others of the tier, then to the next;
-// what finds no room elsewhere comes back to it. room is used up; what no tier
-// took is returned.
+// pour lets all sources fill their first tier, then their second, and so on: near sources come
+// before those that overflow. Sources that want more of a place than it has left get parts in
+// proportion. A place that does not keep all for its health passes on the rest to others of the
+// tier, then to the next; what finds no headroom elsewhere comes back to it. room is used up;
+// what no tier took is returned.
 func (p *Problem) pour(f Flows, headroom []float64, tiers [][][]int) (left []float64) {
 	left = slices.Clone(p.Demand)
 	if slices.ContainsFunc(p.Keep, func(k float64) bool { return k < 1 }) {
@@ -267,12 +266,11 @@ func (p *Problem) kept(headroom, left []float64, tiers [][][]int, k int) Flows {
 	return out
 }
 
-// leastHeadroom is what counts as no room, and no demand, requests/s.
+// leastHeadroom is the rate below which headroom, and demand, count as none, requests/s.
 const leastHeadroom = 1e-9
 
-// round has every source ask for what is left of its tier, and gives it out; it
-// tells whether anybody asked. most, if it is not nil, bounds each flow, and is
-// used up.
+// round has every source ask for the remaining headroom of its tier, and distributes it; it
+// reports whether any source asked. most, if it is not nil, bounds each flow, and is used up.
 func (p *Problem) round(f Flows, headroom, left []float64, tiers [][][]int, k int, most Flows) bool {
 	offers, asked := p.flows(), make([]float64, len(headroom))
 	some := false

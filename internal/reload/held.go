@@ -214,7 +214,7 @@ func (c *Configuration) subscribers() (all, silent map[string]int) {
 	return all, silent
 }
 
-// keep takes note of what a change that is in force holds. c.held.mu is held.
+// keep records the removals that a change in force holds. c.held.mu is held.
 func (c *Configuration) keep(next *config.Live, held map[string]*heldService, digest string) {
 	confirm := digest
 	if c.held.waiting != nil {
@@ -237,8 +237,7 @@ func (c *Configuration) keep(next *config.Live, held map[string]*heldService, di
 	c.saveConfigured()
 }
 
-// wait takes note of a change that is held; nil = none is, since another one is in force.
-// c.held.mu is held.
+// wait records a held change; nil = none is, since another one is in force. c.held.mu is held.
 func (c *Configuration) wait(change *heldChangeError) {
 	c.held.waiting, c.held.pending = change, change != nil
 	c.held.show()
@@ -298,7 +297,7 @@ func (c *Configuration) dropIdle(now time.Time) {
 	c.keep(current, left, c.held.digest)
 }
 
-// follow takes note of what clients send to a held service.
+// follow records the requests of clients to a held service.
 func (h *heldService) follow(rate float64, silent int, now time.Time) {
 	h.silent = silent
 	switch {
@@ -309,8 +308,8 @@ func (h *heldService) follow(rate float64, silent int, now time.Time) {
 	}
 }
 
-// noteFile takes note of why the configuration file is not in force; nil = it is. A file that
-// is refused after one that was held makes what that one removes no less.
+// noteFile records why the configuration file is not in force; nil = it is. A file that is
+// refused after one that was held does not reduce the held removals.
 func (c *Configuration) noteFile(err error) {
 	_, held := errors.AsType[*heldChangeError](err)
 	if !held {

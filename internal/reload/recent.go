@@ -102,7 +102,7 @@ type removedAt struct {
 // recentRemovals are those of the last changes.
 type recentRemovals []removedAt
 
-// note takes note of a change that is in force.
+// note records a change that is in force.
 func (r *recentRemovals) note(before, after *contents, now time.Time) {
 	kept := (*r)[:0]
 	for _, x := range *r {

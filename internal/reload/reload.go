@@ -168,8 +168,8 @@ func (c *Configuration) Follow(ctx context.Context, start func(func() error)) {
 	})
 }
 
-// inForce is the content of the file at the start; none where a part of it is held, so that
-// whoever watches the file does not take it for what is in force.
+// inForce is the content of the file at the start; none if a part of it is held, so that the
+// watcher of the file does not take it for the content in force.
 func (c *Configuration) inForce() []byte {
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
@@ -259,7 +259,7 @@ func (c *Configuration) Reload(confirm string) (*admin.HeldConfiguration, error)
 	if err := c.reread(data, confirm); err != nil {
 		return c.Held(), err
 	}
-	c.trigger.Fire() // whoever watches the file takes note
+	c.trigger.Fire() // the watcher of the file records it
 	return c.Held(), nil
 }
 
@@ -309,9 +309,9 @@ func (c *Configuration) withHeld(next *config.Live, held map[string]*heldService
 	return append(own, c.specsOf(held, next)...)
 }
 
-// outdatedDefaults tells how many services the changed defaults of another file do
-// not reach: those of the API hold what was filled in when they were written, as
-// whoever reads them back sees. "" where there are none.
+// outdatedDefaults returns how many services the changed defaults of another file do not reach:
+// services of the API keep the defaults of the time when they were written, as their readers see.
+// "" if there are none.
 func (c *Configuration) outdatedDefaults(next *config.Live) string {
 	if reflect.DeepEqual(c.settings.defaults(), next.Defaults) {
 		return ""

@@ -90,7 +90,7 @@ func rename(to io.Writer, from io.ReadSeeker, names map[string]string) error {
 	}
 }
 
-// sameDecision tells whether two plans say the same but for names.
+// sameDecision reports whether two plans say the same but for names.
 func sameDecision(a, b *plan.Plan) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -176,7 +176,7 @@ func (c *copying) end() error {
 	return c.r.WriteNow(c.to)
 }
 
-// isName tells whether a text is a name, or a text of names: all but words of
+// isName reports whether a text is a name, or a text of names: all but words of
 // Isobar's own.
 func isName(t reflect.Type, text string) bool {
 	if t != reflect.TypeFor[string]() && t != reflect.TypeFor[isobar.Metadata]() {
@@ -188,7 +188,7 @@ func isName(t reflect.Type, text string) bool {
 // words are texts that mean something to Isobar, sorted. Pseudonyms keep the
 // order of names among themselves and among these, because lists are sorted.
 var words = func() []string {
-	out := append(isobar.LimitMetrics(), isobar.DropCategory, isobar.NamedMetrics, HowTick, HowRebase, HowRollback)
+	out := append(isobar.LimitMetrics(), isobar.DropCategory, isobar.NamedMetrics, HowTick, HowReapply, HowRollback)
 	slices.Sort(out)
 	return out
 }()

@@ -153,7 +153,7 @@ func (u *unchunker) segment() error {
 	return nil
 }
 
-// follows tells whether another segment begins here.
+// follows reports whether another segment begins here.
 func (u *unchunker) follows() bool {
 	head, err := u.r.Peek(len(mark))
 	return err == nil && string(head) == mark

@@ -26,7 +26,7 @@ const (
 	kindStart     = 2 // Start
 	kindTopology  = 3 // the topology from now on, told by what differs from the one before
 	kindOperators = 4 // what operators set of health from now on
-	kindObserve   = 5 // observed: an event for the keeper
+	kindObserve   = 5 // observed: an event for the monitor
 	kindRelease   = 6 // released: a mass flip is believed
 	kindTurn      = 7 // turned: something to decide
 	kindPlan      = 8 // Decided: what was decided
@@ -57,13 +57,13 @@ const (
 type Start struct {
 	Now       time.Time
 	Decider   *plan.Decider
-	Keeper    *health.Keeper
+	Monitor   *health.Monitor
 	Current   *plan.Plan // in force
 	Topology  *isobar.Topology
 	Operators health.Table
 }
 
-// observed is an event for the keeper, with the intervals that hold; topology
+// observed is an event for the monitor, with the intervals that hold; topology
 // and operators are told before.
 type observed struct {
 	Report, Tick time.Duration
@@ -81,7 +81,7 @@ type released struct {
 // The ways to decide.
 const (
 	HowTick     = "tick"
-	HowRebase   = "rebase"
+	HowReapply  = "reapply"
 	HowRollback = "rollback"
 )
 

@@ -20,7 +20,7 @@ type Player struct {
 	sums summer
 
 	decider   *plan.Decider
-	keeper    *health.Keeper
+	monitor   *health.Monitor
 	current   *plan.Plan
 	topology  *isobar.Topology
 	operators health.Table
@@ -34,7 +34,7 @@ func NewPlayer(in *Reader) *Player { return &Player{in: in} }
 
 // Step is a decision that was taken again.
 type Step struct {
-	How     string    // HowTick, HowRebase or HowRollback
+	How     string    // HowTick, HowReapply or HowRollback
 	Now     time.Time // when it was taken
 	Turn    *plan.Turn
 	Before  *plan.Plan // in force until then
@@ -78,7 +78,7 @@ func (p *Player) Next() (s *Step, err error) {
 				return nil, err
 			}
 		case *released:
-			p.keeper.VerdictTable().Release(e.Service, e.Localities...)
+			p.monitor.VerdictTable().Release(e.Service, e.Localities...)
 		case *turned:
 			if s, err := p.decide(e); s != nil || err != nil {
 				return s, err
@@ -92,19 +92,19 @@ func (p *Player) Next() (s *Step, err error) {
 
 // start takes over where a recording begins.
 func (p *Player) start(s *Start) {
-	p.decider, p.keeper, p.current = s.Decider, s.Keeper, s.Current
+	p.decider, p.monitor, p.current = s.Decider, s.Monitor, s.Current
 	p.topology, p.operators, p.sums = s.Topology, s.Operators, summer{}
 	p.segments++
 	p.first = true
 }
 
-// observe tells the keeper of an event.
+// observe tells the monitor of an event.
 func (p *Player) observe(o *observed) (err error) {
 	defer recoverPanic(&err)
-	p.keeper.Retime(o.Report, o.Tick)
+	p.monitor.Retime(o.Report, o.Tick)
 	e := o.Event
 	e.Topology, e.Operators = p.topology, p.operators
-	p.keeper.Observe(e)
+	p.monitor.Observe(e)
 	return nil
 }
 
@@ -118,7 +118,7 @@ func recoverPanic(err *error) {
 // decide takes a decision again and holds it against what follows; nil where
 // the recording was cut before that, and another one follows.
 func (p *Player) decide(t *turned) (*Step, error) {
-	t.Turn.Topology, t.Turn.Health, t.Turn.Previous = p.topology, p.keeper.Table(p.operators), p.current
+	t.Turn.Topology, t.Turn.Health, t.Turn.Previous = p.topology, p.monitor.Table(p.operators), p.current
 	s := &Step{How: t.How, Now: t.Turn.Now, Turn: &t.Turn, Before: p.current}
 	var failed error
 	if err := p.copy.turn(p, t); err != nil {
@@ -159,8 +159,8 @@ func (p *Player) take(t *turned) (next *plan.Plan, err error) {
 	switch t.How {
 	case HowTick:
 		return p.decider.Tick(&t.Turn)
-	case HowRebase:
-		return p.decider.Rebase(&t.Turn)
+	case HowReapply:
+		return p.decider.Reapply(&t.Turn)
 	case HowRollback:
 		if t.History == nil {
 			return nil, errors.New("there is no earlier plan to return to")

@@ -53,7 +53,7 @@ func NewReader(r io.Reader, opts ReaderOptions) (*Reader, error) {
 // About tells who wrote the present segment.
 func (r *Reader) About() About { return r.about }
 
-// Offset tells how many bytes were read.
+// Offset returns how many bytes were read.
 func (r *Reader) Offset() int64 { return r.in.offset }
 
 // entry is one record, decoded: *Start, *isobar.Topology, *operators, *observed,
@@ -140,7 +140,7 @@ func (r *Reader) decode(kind byte, payload []byte) (entry, error) {
 		if _, err := into(true, s); err != nil {
 			return nil, err
 		}
-		if s.Decider == nil || s.Keeper == nil || s.Current == nil || s.Topology == nil {
+		if s.Decider == nil || s.Monitor == nil || s.Current == nil || s.Topology == nil {
 			return nil, fmt.Errorf("%w: the state at the start is not whole", ErrDamaged)
 		}
 		r.last = s.Topology

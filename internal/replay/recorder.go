@@ -101,7 +101,7 @@ func (r *Recorder) Begin(s *Start) error {
 	return r.failure
 }
 
-// Observe takes down what the keeper is to observe.
+// Observe takes down what the monitor is to observe.
 func (r *Recorder) Observe(e *health.Event, report, tick time.Duration) {
 	r.world(e.Topology, e.Operators)
 	o := observed{Report: report, Tick: tick, Event: *e}
@@ -119,9 +119,9 @@ func (r *Recorder) Tick(t *plan.Turn, set health.Table) {
 	r.turned(t, set, &turned{How: HowTick})
 }
 
-// Rebase takes down a turn for which the weights are to be carried over.
-func (r *Recorder) Rebase(t *plan.Turn, set health.Table) {
-	r.turned(t, set, &turned{How: HowRebase})
+// Reapply takes down a turn for which the weights are to be carried over.
+func (r *Recorder) Reapply(t *plan.Turn, set health.Table) {
+	r.turned(t, set, &turned{How: HowReapply})
 }
 
 // Rollback takes down a turn that returns to an earlier version.
@@ -164,7 +164,7 @@ func (r *Recorder) End(reason string) {
 // Stopped ends it because the loop does.
 func (r *Recorder) Stopped() { r.End(EndStopped) }
 
-// Done tells whether nothing is to be recorded any more.
+// Done reports whether nothing is to be recorded any more.
 func (r *Recorder) Done() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

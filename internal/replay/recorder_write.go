@@ -11,9 +11,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/replay/deep"
 )
 
-// Run writes the recording until it ends, a write fails, or ctx ends, which is
-// no error: the recording is finished then. A slow writer makes it fail with
-// ErrSlow. written, unless nil, is told of progress after each plan.
+// Run writes the recording until it ends, a write fails, or ctx ends, which is no error: the
+// recording is finished then. A slow writer makes it fail with ErrSlow. written, unless nil, is
+// called after each plan.
 func (r *Recorder) Run(ctx context.Context, w io.Writer, written func(Counts)) (err error) {
 	defer func() {
 		if err != nil {
@@ -51,7 +51,7 @@ func (r *Recorder) WriteNow(w io.Writer) (err error) {
 	return err
 }
 
-// drain writes what waits, and tells whether that is the end.
+// drain writes what waits, and reports whether that is the end.
 func (r *Recorder) drain(written func(Counts)) (closed bool, err error) {
 	for {
 		items, closed, err := r.next()

@@ -23,8 +23,8 @@ const (
 // ErrSize says that a single file takes more than all of them may.
 var ErrSize = errors.New("the trace does not fit into its size, however many old files are removed")
 
-// ring is a directory of traces that takes at most so many bytes: the oldest
-// files make room for the newest one.
+// ring is a directory of traces that takes at most so many bytes: the oldest files are removed
+// for the newest one.
 type ring struct {
 	dir  string
 	max  int64
@@ -100,7 +100,7 @@ func (r *ring) removeOldest() error {
 	return nil
 }
 
-// reserve makes room for so many bytes and books them for a file.
+// reserve frees so many bytes and reserves them for a file.
 func (r *ring) reserve(name string, n int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 type RollOptions struct {
 	Directory string        // made where it is not there
 	Keep      time.Duration // files that ended longer ago are removed
-	MaxBytes  int64         // of all files together; the oldest make room
+	MaxBytes  int64         // of all files together; the oldest are removed
 	Version   string        // of the program
 	// Open creates a file; nil = in the file system.
 	Open       func(path string) (io.WriteCloser, error)
@@ -40,9 +40,8 @@ const (
 // between two turns, when the recorder has begun.
 type Listen func(ctx context.Context, r *Recorder, begun func()) error
 
-// Roller records all the time, into files that are replayed one by one; old ones
-// are removed. What is wrong with the files is told, and ends the recording:
-// whoever is recorded does not notice.
+// Roller records all the time, into files that are replayed one by one; old ones are removed. An
+// error of a file is reported, and ends the recording; the recorded loop does not notice.
 type Roller struct {
 	opts    RollOptions
 	ring    *ring
@@ -105,8 +104,8 @@ func (r *Roller) fail(err error) {
 	r.opts.Logger.Error("the rolling trace has stopped; serving goes on", "directory", r.opts.Directory, "error", err)
 }
 
-// Run records until ctx ends or files fail. A file that is not written in time,
-// or that the loop has no room for, is given up, and another one begun later.
+// Run records until ctx ends or files fail. A file that is not written in time, or whose buffer
+// in the loop is full, is given up, and another one begun later.
 func (r *Roller) Run(ctx context.Context, listen Listen) {
 	defer r.running.Store(false)
 	for r.ring != nil {

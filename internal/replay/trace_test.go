@@ -29,7 +29,7 @@ type fleet struct {
 	topology *isobar.Topology
 	set      health.Table
 	decider  *plan.Decider
-	keeper   *health.Keeper
+	monitor  *health.Monitor
 	current  *plan.Plan
 	recorder *replay.Recorder
 	opened   time.Time
@@ -60,9 +60,9 @@ func newFleet(tb testing.TB, services int) *fleet {
 	}
 	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	f := &fleet{tb: tb, now: now, opened: now, topology: t, decider: plan.NewDecider(interval, nil, now)}
-	f.keeper = health.NewKeeper(interval, interval, health.SavedKeeper{}, now)
+	f.monitor = health.NewMonitor(interval, interval, health.SavedMonitor{}, now)
 	f.observe()
-	if f.current, err = plan.Restore(&plan.Saved{}, t, f.keeper.Table(f.set), now, 1); err != nil {
+	if f.current, err = plan.Restore(&plan.Saved{}, t, f.monitor.Table(f.set), now, 1); err != nil {
 		tb.Fatal(err)
 	}
 	return f
@@ -73,7 +73,7 @@ func (f *fleet) observe() {
 	if f.recorder != nil {
 		f.recorder.Observe(&e, interval, interval)
 	}
-	f.keeper.Observe(e)
+	f.monitor.Observe(e)
 }
 
 // windows is what the clients of all zones report of the present plan: more and
@@ -111,7 +111,7 @@ func (f *fleet) windows() []load.StreamWindow {
 // turn is what the present one starts from, without reports.
 func (f *fleet) turn() *plan.Turn {
 	turn := &plan.Turn{
-		Now: f.now, Interval: interval, Topology: f.topology, Health: f.keeper.Table(f.set),
+		Now: f.now, Interval: interval, Topology: f.topology, Health: f.monitor.Table(f.set),
 		Paused: f.current.Paused, Previous: f.current, Version: f.current.Version + 1,
 	}
 	for _, s := range f.current.Services {
@@ -129,7 +129,7 @@ func (f *fleet) step(how string) {
 	f.tick++
 	f.observe()
 	turn := f.turn()
-	decide := f.decider.Rebase
+	decide := f.decider.Reapply
 	if how == replay.HowTick {
 		turn.Windows = f.windows()
 		decide = f.decider.Tick
@@ -137,7 +137,7 @@ func (f *fleet) step(how string) {
 	if f.recorder != nil && how == replay.HowTick {
 		f.recorder.Tick(turn, f.set)
 	} else if f.recorder != nil {
-		f.recorder.Rebase(turn, f.set)
+		f.recorder.Reapply(turn, f.set)
 	}
 	next, err := decide(turn)
 	if f.recorder != nil {
@@ -152,7 +152,7 @@ func (f *fleet) step(how string) {
 // record lets a recorder listen.
 func (f *fleet) record(r *replay.Recorder) {
 	f.tb.Helper()
-	err := r.Begin(&replay.Start{Now: f.now, Decider: f.decider, Keeper: f.keeper, Current: f.current, Topology: f.topology, Operators: f.set})
+	err := r.Begin(&replay.Start{Now: f.now, Decider: f.decider, Monitor: f.monitor, Current: f.current, Topology: f.topology, Operators: f.set})
 	if err != nil {
 		f.tb.Fatal(err)
 	}
@@ -180,13 +180,13 @@ func (f *fleet) grow(service int, to float64) {
 	s.Localities[1].MaxRate = to
 	next.Revision++
 	f.topology = &next
-	f.step(replay.HowRebase)
+	f.step(replay.HowReapply)
 }
 
 // mark sets the health of an endpoint, as an operator does.
 func (f *fleet) mark(zone int, status isobar.HealthStatus) {
 	f.set = f.set.With(health.Override{Key: health.Key{Service: "service-000", Address: fmt.Sprintf("10.0.%d.0:80", zone)}, Status: status})
-	f.step(replay.HowRebase)
+	f.step(replay.HowReapply)
 }
 
 // recorded is a trace of some ticks with a change of the configuration and of
@@ -217,11 +217,11 @@ func TestReplayFromAnywhere(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		f := newFleet(t, 2)
 		happen := func() {
-			switch rapid.SampledFrom([]string{"tick", "tick", "tick", "rebase", "reload", "mark", "silence"}).Draw(r, "happens") {
+			switch rapid.SampledFrom([]string{"tick", "tick", "tick", "reapply", "reload", "mark", "silence"}).Draw(r, "happens") {
 			case "tick":
 				f.step(replay.HowTick)
-			case "rebase":
-				f.step(replay.HowRebase)
+			case "reapply":
+				f.step(replay.HowReapply)
 			case "reload":
 				f.grow(rapid.IntRange(0, 1).Draw(r, "service"), rapid.Float64Range(500, 2000).Draw(r, "rate"))
 			case "mark":
@@ -352,7 +352,7 @@ func TestDifferencesAreNamed(t *testing.T) {
 	f.record(replay.NewRecorder("test", 0))
 	f.step(replay.HowTick)
 	// Something that the recorder is not told of.
-	turn := &plan.Turn{Now: f.now, Interval: interval, Topology: f.topology, Health: f.keeper.Table(f.set), Previous: f.current, Version: f.current.Version + 1}
+	turn := &plan.Turn{Now: f.now, Interval: interval, Topology: f.topology, Health: f.monitor.Table(f.set), Previous: f.current, Version: f.current.Version + 1}
 	turn.Windows = f.windows()
 	for i := range turn.Windows {
 		for j := range turn.Windows[i].Reports[0].Services[1].Localities {

@@ -118,7 +118,7 @@ func (a *assembly) begin(p *peerv1.PlanPart) error {
 	return a.plan.Validate()
 }
 
-// complete makes the content of what came instead of it.
+// complete replaces a shortened plan by its content.
 func (a *assembly) complete(p *group.Plan) error {
 	if a.pack {
 		content, err := unpack(p.Content)
@@ -148,7 +148,7 @@ func (a *assembly) complete(p *group.Plan) error {
 	return nil
 }
 
-// shortened returns what is sent of a plan in place of its content.
+// shortened returns a plan as it is sent, without its content.
 func shortened(p, base *group.Plan) (data []byte, from uint64, compressed bool) {
 	data = p.Content
 	if base != nil {

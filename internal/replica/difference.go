@@ -20,9 +20,9 @@ const (
 	maxPieces = 1 << 20
 )
 
-// difference returns what makes next from base: nil if that takes about as much as next
-// itself. Contents are protobuf messages; the services in them, and their fields, that
-// stay the same are not sent again.
+// difference returns a message that makes next from base: nil if that takes about as much as next
+// itself. Contents are protobuf messages; the services in them, and their fields, that stay the
+// same are not sent again.
 func difference(base, next []byte) *peerv1.PlanDifference {
 	known := map[string]int{}
 	for at, piece := range cut(base) {
@@ -157,7 +157,7 @@ func apply(base []byte, d *peerv1.PlanDifference) ([]byte, error) {
 	return out, nil
 }
 
-// pack compresses what is sent of a plan, fast rather than well.
+// pack compresses a plan, fast rather than well.
 func pack(data []byte) []byte {
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, flate.BestSpeed)

@@ -43,7 +43,7 @@ type exchange struct {
 	streams map[string]*inbound // the newest of each replica
 }
 
-// inbound is what another replica's stream told of itself.
+// inbound is the state of another replica's stream.
 type inbound struct {
 	from    group.Identity
 	version string
@@ -157,7 +157,7 @@ func (r *Replica) hello() *peerv1.Hello {
 	}
 }
 
-// greet checks who the other replica is.
+// greet checks the identity of the other replica.
 func (x *exchange) greet(ctx context.Context, h *peerv1.Hello) (*inbound, error) {
 	name := h.GetReplica().GetName()
 	if err := x.r.checkHello(h, name); err != nil {
@@ -248,7 +248,7 @@ func (x *exchange) release(in *inbound) {
 	}
 }
 
-// reported returns what a replica reported about itself on its stream.
+// reported returns the last report of a replica about itself on its stream.
 func (x *exchange) reported(name string) (version string, summary *peerv1.Summary, connected bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -19,15 +19,15 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
 
-// maxObservations bounds what waits for a leader that reads slowly; the oldest goes.
+// maxObservations bounds the messages that wait for a leader that reads slowly; the oldest goes.
 const maxObservations = 256
 
-// planBytesPerSecond bounds what plans take of the network to one other replica, on
-// average: after a plan, the next one waits.
+// planBytesPerSecond bounds the network use of plans to one other replica, on average: after a
+// plan, the next one waits.
 const planBytesPerSecond = 32 << 20
 
-// link carries what this replica sends to another one. Only the newest of each kind
-// waits, so a slow replica delays nobody and takes no memory without bound.
+// link carries messages from this replica to another one. Only the newest of each kind waits, so
+// a slow replica delays no other and takes no memory without bound.
 type link struct {
 	r    *Replica
 	peer Peer
@@ -45,9 +45,9 @@ type link struct {
 	failure      string                   // why there is no connection; empty while there is one
 	ever         bool
 
-	// Of the goroutine of run: what the other replica speaks, the last plan that it got
-	// whole on this stream, before when no further one is sent, and whether the log has a line
-	// about a message that was too large.
+	// Of the goroutine of run: the protocol version of the other replica, the last plan that it
+	// got whole on this stream, before when no further one is sent, and whether the log has a
+	// line about a message that was too large.
 	speaks uint32
 	sent   *group.Plan
 	rest   time.Time
@@ -65,7 +65,7 @@ func (l *link) send(m group.Message) {
 	switch {
 	case m.Status != nil:
 		s := *m.Status
-		if l.status != nil { // what waits must not be lost
+		if l.status != nil { // waiting messages must not be lost
 			s.Asks, s.HandsOver = s.Asks || l.status.Asks, s.HandsOver || l.status.HandsOver
 		}
 		l.status = &s
@@ -219,7 +219,7 @@ func recvError(ended <-chan error) error {
 
 type outbound = grpc.BidiStreamingClient[peerv1.ExchangeRequest, peerv1.ExchangeResponse]
 
-// greet tells who this replica is, and checks who answers.
+// greet sends this replica's identity, and checks that of the other.
 func (l *link) greet(stream outbound) error {
 	if err := stream.Send(&peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Hello{Hello: l.r.hello()}}); err != nil {
 		_, cause := stream.Recv()
@@ -244,7 +244,7 @@ func (l *link) greet(stream outbound) error {
 	return errors.New("the connection shows no certificate")
 }
 
-// batch is what waits to be sent.
+// batch holds the waiting messages.
 type batch struct {
 	status       *group.Status
 	plan         *group.Plan
@@ -278,7 +278,7 @@ func (l *link) takeStatus() *group.Status {
 	return s
 }
 
-// drain sends what waits.
+// drain sends the waiting messages.
 func (l *link) drain(stream outbound) error {
 	b := l.take()
 	defer func() {
@@ -297,7 +297,7 @@ func (l *link) drain(stream outbound) error {
 			return err
 		}
 	}
-	if err := l.sendPlan(stream, b.plan); err != nil { // before the status that tells of it
+	if err := l.sendPlan(stream, b.plan); err != nil { // before the status that announces it
 		return err
 	}
 	if err := l.sendStatus(stream, b.status); err != nil {
@@ -314,9 +314,9 @@ func (l *link) drain(stream outbound) error {
 	return nil
 }
 
-// sendObservations sends one message for the leader. What is too large for the connection is left
-// out, since an attempt to send it would end the stream, and what waits behind it would be lost.
-// The leader still learns what the message ends.
+// sendObservations sends one message for the leader. A message that is too large for the
+// connection is left out, since an attempt to send it would end the stream, and waiting messages
+// would be lost. The leader still learns which streams the message ends.
 func (l *link) sendObservations(stream outbound, o *peerv1.Observations) error {
 	m := &peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Observations{Observations: o}}
 	if bytes := proto.Size(m); bytes > maxMessage {

@@ -15,14 +15,15 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
 
-// operatorPatience bounds one read or write of what operators wrote, which takes many requests where
-// there is much of it. An engine that does not answer one of them ends it after [engine.RequestPatience].
+// operatorPatience bounds one read or write of operators' state, which takes many requests if
+// there is much of it. An engine that does not answer one of them ends it after
+// [engine.RequestPatience].
 const operatorPatience = time.Minute
 
 // errNoOperators says that the engine keeps nothing for operators.
 var errNoOperators = errors.New("the election engine keeps nothing for operators")
 
-// ReadOperators returns what operators wrote, as the engine has it.
+// ReadOperators returns the operators' writes, as the engine has them.
 func (r *Replica) ReadOperators(ctx context.Context) (engine.Written, error) {
 	e, ok := r.engine.(engine.Operators)
 	if !ok {
@@ -44,7 +45,7 @@ func (r *Replica) LastWrite(ctx context.Context) (uint64, error) {
 	return e.LastWrite(ctx)
 }
 
-// EngineWarnings returns what the engine will run out of; nil = nothing.
+// EngineWarnings returns the engine's resources that will run out; nil = none.
 func (r *Replica) EngineWarnings(ctx context.Context) []string {
 	if e, ok := r.engine.(engine.Inspector); ok {
 		return e.Warnings(ctx)
@@ -96,10 +97,10 @@ func (r *Replica) Alarm(of, text string) {
 	r.alarm(of, text)
 }
 
-// EndAlarm notes that the state that an alarm told of is over, if there was one.
+// EndAlarm notes that the state behind an alarm is over, if there was one.
 func (r *Replica) EndAlarm(of string) { r.Alarm(of, "") }
 
-// AlarmOnce shows operators what happened once. It stays among the last alarms.
+// AlarmOnce shows operators an event that happened once. It stays among the last alarms.
 func (r *Replica) AlarmOnce(text string) { r.Alarm(text, text) }
 
 // Order is a request of the admin API that the leader has to carry out.
@@ -117,7 +118,7 @@ type Answer struct {
 }
 
 const (
-	// maxOrderBytes leaves room in a message for the rest of an order.
+	// maxOrderBytes leaves space in a message for the rest of an order.
 	maxOrderBytes = maxMessage - 64<<10
 	// orderPatience bounds how long the leader may take to answer.
 	orderPatience = 30 * time.Second

@@ -1,87 +1,26 @@
-// Package replica runs one replica of a group: it carries out what the pure
-// [group.Node] decides, on a real clock, an election engine, a disk and connections
-// to the other replicas. It carries plans as bytes and knows nothing of their content.
+// Package replica runs one replica of a group: it carries out the decisions of the pure
+// [group.Node] on a real clock, an election engine, a disk and connections to the other replicas.
+// It carries plans as bytes and knows nothing of their content.
 package replica
 
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isobar-xds/isobar/internal/replica/engine"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
-
-// Peer is another replica of the group.
-type Peer struct {
-	Name    string
-	Address string // host:port
-}
-
-// Disk keeps what a replica has to know after a restart. What SaveReplica and
-// SavePlan write is durable when they return. Data that was never written is nil.
-type Disk interface {
-	LoadReplica() ([]byte, error)
-	SaveReplica(data []byte) error
-	LoadPlan() ([]byte, error)
-	SavePlan(data []byte) error
-}
-
-// Options of a Replica. All are required but those that say otherwise.
-type Options struct {
-	Group, Name string
-	Version     string // of the program, for display
-	Peers       []Peer // the other replicas; may be empty
-	// OpenEngine opens the engine for this run of the replica.
-	OpenEngine func(self group.Identity) (engine.Engine, error)
-	Disk       Disk
-	Listener   net.Listener // of other replicas; the replica closes it
-	// ServerTLS and ClientTLS give the TLS of connections; nil = plaintext. Names in
-	// certificates are checked; see [CertificateName].
-	ServerTLS, ClientTLS *tls.Config
-	// Known is what an earlier single server used; versions of the group are above it.
-	Known group.Known
-	// Open reads the content of a plan before it may be served. Its error refuses the
-	// plan. What it returns goes with the plan in Served. It is called by one goroutine
-	// at a time.
-	Open func(content []byte) (any, error)
-	// Observed takes what the clients of another replica told; it does not block.
-	Observed func(from group.Identity, o *peerv1.Observations)
-	// Ordered answers what an operator wrote on another replica, while this one leads.
-	Ordered func(ctx context.Context, o Order) Answer
-	// Summary tells what other replicas show of this one; nil = nothing.
-	Summary func() *peerv1.Summary
-	Timing  Timing
-
-	Log        *slog.Logger
-	Registerer prometheus.Registerer // nil = no metrics
-}
-
-// Timing shortens the protocol for tests. Zero values are the defaults.
-type Timing struct {
-	Heartbeat, Deadline, Renew, Campaign, EngineTimeout, Gather, Rest time.Duration
-}
-
-// Served is a plan that clients of this replica get.
-type Served struct {
-	group.Plan
-
-	Opened any // what Options.Open made of the content; nil for plans of this replica itself
-	At     time.Time
-}
 
 // Replica is one replica of a group. Create it with New and call Run once.
 type Replica struct {
@@ -159,7 +98,7 @@ func New(opts Options) (*Replica, error) {
 	return r, nil
 }
 
-// Self returns who this replica is.
+// Self returns the identity of this replica.
 func (r *Replica) Self() group.Identity { return r.self }
 
 // open reads the content of a plan.
@@ -196,7 +135,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	return errors.Join(err, r.engine.Close())
 }
 
-// do runs f on the node and carries out what follows. Nothing in it waits.
+// do runs f on the node and carries out its actions. It never waits.
 func (r *Replica) do(f func(n *group.Node, now time.Duration)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,7 +153,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// tick has the node do what is due.
+// tick has the node run all actions that are due.
 func (r *Replica) tick(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -264,11 +203,11 @@ func (r *Replica) ask(ctx context.Context) {
 // waits for it.
 const engineTimeout = 3 * time.Second
 
-// carryOut does what the node says; r.mu is held.
+// carryOut carries out the node's actions; r.mu is held.
 func (r *Replica) carryOut(a group.Action) {
 	switch {
 	case a.Request != nil:
-		select { // one that the node gave up makes room
+		select { // it replaces a request that the node gave up
 		case <-r.requests:
 		default:
 		}
@@ -293,14 +232,14 @@ func (r *Replica) carryOut(a group.Action) {
 	}
 }
 
-// maxAlarms bounds what is remembered for operators.
+// maxAlarms bounds the alarms that are kept for operators.
 const maxAlarms = 10
 
-// alarmsOfNode begins what the alarms of the node tell of, and alarmUnreadable is that of a plan that
-// this replica can't read.
+// alarmsOfNode is the prefix of the node's alarms, and alarmUnreadable is the alarm for a plan
+// that this replica can't read.
 const alarmsOfNode, alarmUnreadable = "node ", "unreadable plan"
 
-// alarm is what an operator should know of. There is one of each state.
+// alarm is a state or event that an operator should know. There is one of each state.
 type alarm struct{ of, text string }
 
 // alarm notes a state, or that it is over, where the text is empty. r.mu is held.
@@ -351,8 +290,7 @@ func (r *Replica) Served() (Served, bool) {
 	return r.served, !r.served.IsZero()
 }
 
-// Role returns what the replica is now, and the epoch of its own claim, if it has
-// one.
+// Role returns the present role of the replica, and the epoch of its own claim, if it has one.
 func (r *Replica) Role() (role group.Role, epoch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -408,8 +346,8 @@ func (r *Replica) Admit(shown uint64, waited time.Duration) (v group.Verdict) {
 	return v
 }
 
-// Report sends what clients of this replica told to the leader. It reports whether
-// there is one.
+// Report sends the reports of this replica's clients to the leader. It reports whether there is
+// one.
 func (r *Replica) Report(parts []*peerv1.Observations) bool {
 	r.mu.Lock()
 	leader := r.node.Leader(r.clock())
@@ -463,7 +401,7 @@ func (r *Replica) StepDown(who string) (leader string, err error) {
 	return leader, nil
 }
 
-// steppedDown carries out what another replica's operator asked for.
+// steppedDown carries out the request of another replica's operator.
 func (r *Replica) steppedDown(from, who string) {
 	r.do(func(n *group.Node, now time.Duration) {
 		if n.StepDown(now) {
@@ -514,7 +452,7 @@ func (r *Replica) Leave(ctx context.Context) {
 	}
 }
 
-// flush waits until what has to be sent is sent, for a moment.
+// flush waits a moment until all messages are sent.
 func (r *Replica) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()

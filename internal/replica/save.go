@@ -13,14 +13,14 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
 
-// savedFormat is the version of what a replica keeps on its disk.
+// savedFormat is the version of a replica's state on its disk.
 const savedFormat = 1
 
 // savePlanEvery bounds how often the plan is written: all of it is. A replica that
 // restarts with an older one pulls the newest from the others.
 const savePlanEvery = 5 * time.Second
 
-// load reads what an earlier run kept.
+// load reads the state of an earlier run.
 func load(disk Disk, known group.Known) (group.Saved, error) {
 	saved := group.Saved{Known: known}
 	data, err := disk.LoadReplica()
@@ -48,7 +48,7 @@ func load(disk Disk, known group.Known) (group.Saved, error) {
 	return saved, nil
 }
 
-// formatted is what has a format.
+// formatted is a state with a format.
 type formatted interface {
 	proto.Message
 	GetFormat() uint32
@@ -97,7 +97,7 @@ func (s *saver) save(next group.Saved) {
 	signal(s.kick)
 }
 
-// run writes until ctx ends, and then what is left.
+// run writes until ctx ends, and then the remaining state.
 func (s *saver) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -115,8 +115,8 @@ func (s *saver) run(ctx context.Context) {
 	}
 }
 
-// write writes what is to be written. It returns when it has to be called again; 0
-// = not before the next save.
+// write writes the pending state. It returns when it has to be called again; 0 = not before the
+// next save.
 func (s *saver) write(all bool) (again time.Duration) {
 	s.mu.Lock()
 	next, waiting := s.next, s.waiting

@@ -8,8 +8,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
 
-// Status is what a replica knows of its group, for operators. The admin API serves
-// it.
+// Status is a replica's state of its group, for operators. The admin API serves it.
 type Status struct {
 	Group  string    `json:"group"`
 	Name   string    `json:"name"`
@@ -51,7 +50,7 @@ type MemberStatus struct {
 	Unreachable       []string `json:"unreachable,omitempty"` // replicas that it does not hear
 }
 
-// Status returns what this replica knows.
+// Status returns the replica's state of its group.
 func (r *Replica) Status() Status {
 	r.mu.Lock()
 	now := r.clock()
@@ -107,7 +106,7 @@ func (s *MemberStatus) summarise(m *peerv1.Summary) {
 	}
 }
 
-// summary is what other replicas show of this one.
+// summary is the part of this replica's state that other replicas show.
 func (r *Replica) summary() *peerv1.Summary {
 	m := &peerv1.Summary{}
 	if r.opts.Summary != nil {

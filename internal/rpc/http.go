@@ -19,7 +19,7 @@ const (
 	CheckerPathV2 = "/v2/discovery:health_check" // in the form of v2 or of 2017
 )
 
-// IsCheckerPath tells whether checkers that poll post to a path.
+// IsCheckerPath reports whether checkers that poll post to a path.
 func IsCheckerPath(path string) bool { return path == CheckerPath || path == CheckerPathV2 }
 
 // maxPollBody bounds what one poll over HTTP may send, in bytes.
@@ -106,8 +106,8 @@ func LimitBody(w http.ResponseWriter, r *http.Request, limit int64) io.ReadClose
 	}
 }
 
-// HTTPRefusal answers a poll with a status that a stream would have ended with,
-// and with when to try again where it says that there is no room.
+// HTTPRefusal answers a poll with a status that a stream would have ended with, and at a reached
+// limit with the time to try again.
 func HTTPRefusal(w http.ResponseWriter, err error) {
 	st := status.Convert(err)
 	if st.Code() == codes.ResourceExhausted || st.Code() == codes.Unavailable {

@@ -212,7 +212,7 @@ func agentOfBuild(version string) load.Agent {
 	return agentOf(version)
 }
 
-// PeerAddress is the address of whoever made a call; "" if it is not known.
+// PeerAddress is the address of the peer of a call; "" if it is not known.
 func PeerAddress(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		return p.Addr.String()

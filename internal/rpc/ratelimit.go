@@ -43,7 +43,7 @@ type LogLimit struct {
 
 const logWindow = 10 * time.Second
 
-// Allow tells whether to log, and how many were skipped since the last line.
+// Allow reports whether to log, and how many were skipped since the last line.
 func (l *LogLimit) Allow(now time.Time) (skipped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,15 +59,14 @@ func (l *LogLimit) Allow(now time.Time) (skipped int, ok bool) {
 	return skipped, true
 }
 
-// How long clients that find no room are told to wait: at random in between,
-// so that they don't come back as one herd.
+// The pause before refused clients try again: at random in between, so that they don't come back
+// as one herd.
 const (
 	retryAfter  = time.Second
 	retryBefore = 10 * time.Second
 )
 
-// RetryWait is how long one client that finds no room is told to wait: 1 to 10 s,
-// at random.
+// RetryWait is the pause before one refused client tries again: 1 to 10 s, at random.
 func RetryWait() time.Duration {
 	return retryAfter + rand.N(retryBefore-retryAfter) //nolint:gosec // no secret
 }

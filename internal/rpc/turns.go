@@ -11,7 +11,7 @@ import (
 // a token for each that is under way.
 type Turns chan struct{}
 
-// Take waits for a turn, as long as its client is there. Whoever gets one gives it back.
+// Take waits for a turn, as long as its client is there. The caller gives it back.
 func (t Turns) Take(ctx context.Context) error {
 	select {
 	case t <- struct{}{}:
@@ -29,8 +29,7 @@ func (t Turns) Take(ctx context.Context) error {
 // GiveBack gives a turn back.
 func (t Turns) GiveBack() { <-t }
 
-// In calls f, which must not wait for clients or for time, when there is room for one
-// more message.
+// In calls f, which must not wait for clients or for time, in a turn for one more message.
 func (t Turns) In(ctx context.Context, f func() error) error {
 	if err := t.Take(ctx); err != nil {
 		return err
@@ -103,8 +102,8 @@ func WithUnread(ctx context.Context, u Unread) context.Context {
 	return context.WithValue(ctx, unreadKey{}, u)
 }
 
-// Waits tells whoever counts what is unread of the stream or request with this context how
-// many bytes the message that is being received takes while it waits for its turn.
+// Waits tells the counter of unread data of this context's stream or request how many bytes the
+// message that is being received takes while it waits for its turn.
 func Waits(ctx context.Context, bytes int) {
 	if bytes < waitsFrom {
 		return
@@ -114,9 +113,9 @@ func Waits(ctx context.Context, bytes int) {
 	}
 }
 
-// Keeps tells whoever counts what is unread of the stream or request with this context how
-// many bytes its handler keeps of what came, until it is told otherwise or the stream or
-// request ends. Whoever keeps a message while it waits for others has to tell.
+// Keeps tells the counter of unread data of this context's stream or request how many bytes its
+// handler keeps of messages, until the next call or the end of the stream or request. A handler
+// that keeps a message while it waits for others has to call it.
 func Keeps(ctx context.Context, bytes int) {
 	if bytes < waitsFrom {
 		bytes = 0

@@ -218,8 +218,8 @@ func (r *Ring) fold() {
 	}
 }
 
-// fit makes room for all services that are sampled: services that are gone leave,
-// longest gone first, then the steps double. What still does not fit is omitted.
+// fit frees memory for all services that are sampled: services that are gone leave, longest gone
+// first, then the steps double. Services that still do not fit are omitted.
 func (r *Ring) fit(now int64, services []Service) {
 	total := r.grow(services)
 	total -= r.leave(now, r.axes[1].step*int64(r.axes[1].points), total)

@@ -43,9 +43,9 @@ func New(cfg *config.Config, ls Listeners, opts Options) (*Server, error) {
 	return build(cfg, opts, func() (Listeners, error) { return ls, nil })
 }
 
-// Open is New with the listeners that the configuration names. They are opened
-// once the state directory is locked: a second server with the same
-// configuration is told of the first one, and not of its ports.
+// Open is New with the listeners that the configuration names. They are opened once the state
+// directory is locked: the error of a second server with the same configuration then names the
+// first one, and not its ports.
 func Open(ctx context.Context, cfg *config.Config, opts Options) (*Server, error) {
 	var opened Listeners
 	s, err := build(cfg, opts, func() (Listeners, error) {

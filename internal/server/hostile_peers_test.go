@@ -1,10 +1,15 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,10 +19,14 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
@@ -324,4 +333,95 @@ func (p *rawPeer) part(method string, data []byte) error {
 		data = data[n:]
 	}
 	return err
+}
+
+// aliases are names that all stand for one service.
+func aliases(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("xdstp://x%d/envoy.config.endpoint.v3.ClusterLoadAssignment/checkout", i)
+	}
+	return out
+}
+
+// TestAnswersThatAreNotTaken: large answers of one client that gives no window
+// are bounded, also once their requests are done with; those of others are not
+// lost for ever when it goes.
+func TestAnswersThatAreNotTaken(t *testing.T) {
+	inSweep(t, func(w *sweepWorld) {
+		ads := w.open(sotwMethod)
+		defer func() { ads.close(); synctest.Wait() }()
+		ads.send(w.encode(&discoveryv3.DiscoveryRequest{Node: nodeIn("many", "us/a"), TypeUrl: resource.EndpointsURL, ResourceNames: aliases(10_000)}))
+		synctest.Wait()
+		client := statusv3.NewClientStatusDiscoveryServiceClient(w.conn)
+		p := w.peer(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		go p.answer()
+		sample, err := client.FetchClientStatus(w.t.Context(), &statusv3.ClientStatusRequest{})
+		if size := proto.Size(sample); err != nil || size < 1<<20 {
+			t.Errorf("an answer of %d bytes, %v: too small for this test", size, err)
+			return
+		}
+		asked := 0
+		for ; err == nil && asked < 200; asked++ {
+			if err := p.ask(statusv3.ClientStatusDiscoveryService_FetchClientStatus_FullMethodName); err != nil {
+				t.Error(err)
+				return
+			}
+			synctest.Wait()
+			_, err = client.FetchClientStatus(w.t.Context(), &statusv3.ClientStatusRequest{})
+		}
+		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "too many large answers that clients have not read yet") || asked < 10 {
+			t.Errorf("after %d answers: %v", asked, err)
+			return
+		}
+		_ = p.Close()
+		for range 100 {
+			time.Sleep(time.Second) //nolint:forbidigo // virtual time
+			synctest.Wait()
+			runtime.GC()
+			if _, err = client.FetchClientStatus(w.t.Context(), &statusv3.ClientStatusRequest{}); err == nil {
+				return
+			}
+		}
+		t.Errorf("after the client has gone: %v", err)
+	})
+}
+
+// ask makes a whole request, with an empty message.
+func (p *rawPeer) ask(method string) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	id, err := p.begin(method)
+	if err != nil {
+		return err
+	}
+	return p.framer.WriteData(id, true, make([]byte, 5))
+}
+
+// TestPollsThatAreNotRead: a client that does not read its answer is sent away.
+func TestPollsThatAreNotRead(t *testing.T) {
+	inSweep(t, func(w *sweepWorld) {
+		dial := w.polls.Transport.(*http.Transport).DialContext
+		conn, err := dial(w.t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		body := `{"node": {"id": "slow"}, "resource_names": ["` + strings.Join(aliases(10_000), `", "`) + `"]}`
+		go func() {
+			_, _ = fmt.Fprintf(conn, "POST /v3/discovery:endpoints HTTP/1.1\r\nHost: isobar\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		}()
+		synctest.Wait()
+		time.Sleep(31 * time.Second) //nolint:forbidigo // virtual time
+		synctest.Wait()
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		n, err := io.Copy(io.Discard, resp.Body)
+		if err == nil || n < 1<<19 {
+			t.Errorf("%d bytes, %v: want an answer that breaks off", n, err)
+		}
+	})
 }

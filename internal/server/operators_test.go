@@ -8,6 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,7 +24,11 @@ import (
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
@@ -242,4 +249,203 @@ func TestStreamsOfOneClient(t *testing.T) {
 			t.Errorf("status counts %d clients", status.Clients.Total)
 		}
 	})
+}
+
+// TestOrdersOutliveServices: a rollback to a version that had a service which is
+// gone does not bring it back, history goes on telling of it, over a restart too,
+// and what is paused together is paused when it comes back.
+func TestOrdersOutliveServices(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		kept := store.NewMemory()
+		defer func() { _ = kept.Close() }()
+		cfg := configuration(t)
+		cfg.Admin.Writable = true
+		const cart = `{"localities": [{"locality": "us/a", "endpoints": ["10.9.0.1:80"]}, {"locality": "us/b", "endpoints": ["10.9.0.2:80"]}]}`
+		call := func(w *world, method, path, body string, out any) int {
+			t.Helper()
+			return w.operate(method, "127.0.0.1", path, body, out)
+		}
+		told := func(w *world, when string, want ...string) {
+			t.Helper()
+			var list admin.ChangeList
+			w.read("127.0.0.1", "/v1/history?service=cart", &list)
+			var reasons []string
+			for i := range list.Changes {
+				for _, s := range list.Changes[i].Services {
+					reasons = append(reasons, s.Reason)
+				}
+			}
+			if !slices.Equal(reasons, want) {
+				t.Errorf("%s: the history of cart tells %q, want %q", when, reasons, want)
+			}
+		}
+		var with *plan.Plan
+		runWorld(t, cfg, kept, func(w *world) {
+			w.start(everywhere(300)...)
+			if code := call(w, http.MethodPut, "/v1/services/cart", cart, new(any)); code != 201 && code != 200 {
+				t.Fatalf("cart: %d", code)
+			}
+			for range 5 {
+				with = w.tick()
+			}
+			if code := call(w, http.MethodDelete, "/v1/services/cart", "", new(any)); code >= 300 {
+				t.Fatalf("without cart: %d", code)
+			}
+			w.start(clients("us/a", 8, constant(1200))...) // or a rollback would change nothing
+			for range 20 {
+				w.tick()
+			}
+			var out admin.Operated
+			if code := w.order("/v1/rollback", fmt.Sprintf(`{"version": %q, "force": true}`, with.VersionString()), &out); code != 200 || len(out.Paused) != 1 {
+				t.Fatalf("a rollback of all: %d %+v", code, out)
+			}
+			p := w.server.Plan()
+			noViolations(t, p)
+			if _, back := p.Service("cart"); back || apart(with, p) > 0 {
+				t.Errorf("cart is back: %v; checkout is %v points away", back, apart(with, p))
+			}
+			var refused admin.Problem
+			if code := w.order("/v1/rollback", fmt.Sprintf(`{"version": %q, "service": "cart"}`, with.VersionString()), &refused); code != 404 || !strings.Contains(refused.Error, "cart") {
+				t.Errorf("a rollback of what is gone: %d %+v", code, refused)
+			}
+			told(w, "before the restart", "the service was removed", "the service is new")
+		})
+		runWorld(t, cfg, kept, func(w *world) {
+			w.start(everywhere(300)...)
+			w.tick()
+			told(w, "after the restart", "the service was removed", "the service is new")
+			if code := call(w, http.MethodPut, "/v1/services/cart", cart, new(any)); code != 201 && code != 200 {
+				t.Fatalf("cart again: %d", code)
+			}
+			p := w.tick()
+			noViolations(t, p)
+			if s, ok := p.Service("cart"); !ok || !strings.HasPrefix(s.Hold, "paused") {
+				t.Errorf("cart is there: %v, and not paused with all", ok)
+			}
+			var refused admin.Problem
+			if code := w.order("/v1/resume", `{"service": "cart"}`, &refused); code != 409 {
+				t.Errorf("one of all is resumed: %d %+v", code, refused)
+			}
+			if moved := apart(with, w.tick()); moved > 0 {
+				t.Errorf("checkout moved by %v points while all is paused", moved)
+			}
+			told(w, "when it is back", "the service is new", "the service was removed", "the service is new")
+		})
+	})
+}
+
+// TestAdminIsNoWayAroundCertificates: where clients of xDS have to show a
+// certificate, a checker that polls at an admin interface that asks for none has
+// to, too.
+func TestAdminIsNoWayAroundCertificates(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	ask := func(l *loopback) (int, string) {
+		t.Helper()
+		body := strings.NewReader(`{"health_check_request": {"node": {"id": "p"}, "capability": {"health_check_protocols": ["TCP"]}}}`)
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Post("http://"+l.server.AdminAddress()+rpc.CheckerPath, "application/json", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(answer)
+	}
+	open := onLoopback(t, func(*config.Config) {})
+	if code, body := ask(open); code != http.StatusOK {
+		t.Errorf("xDS in plaintext: %d %s", code, body)
+	}
+	closed := onLoopback(t, func(c *config.Config) { c.XDS.TLS = &files })
+	if code, body := ask(closed); code != http.StatusUnauthorized || !strings.Contains(body, "no client certificate was presented") {
+		t.Errorf("xDS with client_ca: %d %s", code, body)
+	}
+	if n := closed.metric("isobar_identity_refused_total", "anonymous,checker"); n != 1 {
+		t.Errorf("%v are counted", n)
+	}
+}
+
+const token = "0123456789abcdef0123456789abcdef"
+
+// TestAdminOverTLS: operators are spoken with over TLS, writes show the token,
+// and checkers that poll are held to their identity.
+func TestAdminOverTLS(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := onLoopback(t, func(c *config.Config) {
+		c.XDS.TLS, c.Admin.TLS, c.Admin.TokenFile, c.Admin.Writable = &files, &files, path, true
+		c.Identities = policy(t, [3]string{"checker.example", "checker", "us/*"}, [3]string{"jo.example", "admin", ""})
+	})
+	base := "https://" + l.server.AdminAddress()
+	ask := func(leaf identitytest.Leaf, method, path, body, authorization string) (int, string) {
+		t.Helper()
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client(&leaf), DisableKeepAlives: true}}
+		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if authorization != "" {
+			req.Header.Set("Authorization", authorization)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(answer)
+	}
+	jo, checker := identitytest.Leaf{DNS: []string{"jo.example"}}, identitytest.Leaf{DNS: []string{"checker.example"}}
+	const endpoint = "/v1/services/checkout/endpoints/10.0.0.1:80/health"
+	poll := func(locality string) string {
+		region, zone, _ := strings.Cut(locality, "/")
+		return `{"health_check_request": {"node": {"id": "p", "locality": {"region": "` + region + `", "zone": "` + zone + `"}}, "capability": {"health_check_protocols": ["TCP"]}}}`
+	}
+	tests := []struct {
+		name                    string
+		leaf                    identitytest.Leaf
+		method, path, body, say string
+		want                    int
+		says                    string
+	}{
+		{"reading", jo, "GET", "/v1/services", "", "", 200, "checkout"},
+		{"a write without token", jo, "PUT", endpoint, `"draining"`, "", 401, "needs the bearer token"},
+		{"a write with another token", jo, "PUT", endpoint, `"draining"`, "Bearer " + token[1:], 401, "not the one"},
+		{"a write with the token", jo, "PUT", endpoint, `{"health": "draining"}`, "bearer " + token, 200, ""},
+		{"a write of a checker", checker, "PUT", endpoint, `"healthy"`, "Bearer " + token, 403, "may not act as admin"},
+		{"a poll without token", checker, "POST", rpc.CheckerPath, poll("us/a"), "", 401, ""},
+		{"a poll", checker, "POST", rpc.CheckerPath, poll("us/a"), "Bearer " + token, 200, ""},
+		{"a poll from elsewhere", checker, "POST", rpc.CheckerPath, poll("eu/a"), "Bearer " + token, 403, "locality not allowed"},
+		{"a poll of an operator", jo, "POST", rpc.CheckerPath, poll("us/a"), "Bearer " + token, 403, "role not allowed"},
+	}
+	for _, tt := range tests {
+		if code, body := ask(tt.leaf, tt.method, tt.path, tt.body, tt.say); code != tt.want || !strings.Contains(body, tt.says) {
+			t.Errorf("%s: %d %s", tt.name, code, body)
+		}
+	}
+
+	remote, err := admin.NewRemote(base, admin.WithTLS(ca.Client(&jo)), admin.WithToken(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := remote.Clients(t.Context()); err != nil {
+		t.Error(err)
+	}
+	resp, err := http.Get("http://" + l.server.AdminAddress() + "/livez")
+	if err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("plaintext gets %d", resp.StatusCode)
+		}
+	}
 }

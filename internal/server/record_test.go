@@ -114,7 +114,7 @@ func TestReplayIsTheSame(t *testing.T) {
 		last := w.settle(2 * time.Minute).Version
 		data := r.end(t)
 		got := replayOf(t, data)
-		if got.how[replay.HowTick] < 60 || got.how[replay.HowRebase] < 4 || got.how[replay.HowRollback] != 1 {
+		if got.how[replay.HowTick] < 60 || got.how[replay.HowReapply] < 4 || got.how[replay.HowRollback] != 1 {
 			t.Errorf("decided %v", got.how)
 		}
 		if first, end := got.plans[0], got.plans[len(got.plans)-1]; first != from+1 || end != last || len(got.plans) != int(last-from) {

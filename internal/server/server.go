@@ -184,7 +184,7 @@ func (s *Server) Health(ctx context.Context, service string) ([]health.ServiceRe
 	return s.operations.Health(ctx, service)
 }
 
-// Reserves tells how each service stands the loss of its worst zone, and when
+// Reserves returns how each service stands the loss of its worst zone, and when
 // that was so; zero before the first round.
 func (s *Server) Reserves() (at time.Time, services []plan.Reserve) { return s.loop.Reserves() }
 

@@ -25,7 +25,7 @@ const (
 // pageKey is where a page of the history is kept: pages take turns in a ring.
 func pageKey(number uint64) string { return fmt.Sprintf("history-%02d", number%plan.MaxPages) }
 
-// readable tells whether what the loop kept can be read. The loop would tell, too,
+// readable reports whether what the loop kept can be read. The loop would tell, too,
 // but not before clients have come, and it may have saved one part by then when it
 // finds that another is of a newer version. A history that is damaged can be done
 // without, but not one that only a newer version could go on with.
@@ -63,12 +63,12 @@ func (s *loopState) LoadPlan() (*plan.Saved, error) { return loadJSON[plan.Saved
 func (s *loopState) SavePlan(saved plan.Saved) error { return s.save(planKey, saved) }
 
 // LoadHealth implements control.State.
-func (s *loopState) LoadHealth() (*health.SavedKeeper, error) {
-	return loadJSON[health.SavedKeeper](s.store, healthKey)
+func (s *loopState) LoadHealth() (*health.SavedMonitor, error) {
+	return loadJSON[health.SavedMonitor](s.store, healthKey)
 }
 
 // SaveHealth implements control.State.
-func (s *loopState) SaveHealth(saved health.SavedKeeper) error { return s.save(healthKey, saved) }
+func (s *loopState) SaveHealth(saved health.SavedMonitor) error { return s.save(healthKey, saved) }
 
 // LoadHistory implements control.State. With an error, it gives the pages that
 // can be read.

@@ -65,8 +65,8 @@ func newLoop(w *world, n int) *isobarLoop {
 // health carries the current weights over to changed health at once.
 func (b *isobarLoop) health(now time.Duration) error {
 	return b.each(now, func(s *shard, t *plan.Turn) (*plan.Plan, error) {
-		b.record.rebase(s, t)
-		return s.decider.Rebase(t)
+		b.record.reapply(s, t)
+		return s.decider.Reapply(t)
 	})
 }
 

@@ -321,7 +321,7 @@ func toldDrop(a *isobar.Assignment, class isobar.Class) float64 {
 	return a.Classes.Drops[class]
 }
 
-// sameButDrops tells whether an assignment changes nothing but what classes
+// sameButDrops reports whether an assignment changes nothing but what classes
 // drop: clients acknowledge it as if it dropped nothing, so that what only some
 // of them are told keeps no evidence waiting.
 func sameButDrops(before, after *isobar.Assignment) bool {

@@ -169,10 +169,10 @@ type Recorder interface {
 	// Begin is given the state from which the recording goes on, to be read before
 	// it returns.
 	Begin(from Beginning) error
-	// Tick and Rebase are told of what is to be decided. What they are given may
-	// change when they have returned.
+	// Tick and Reapply get the inputs of a decision. The arguments may change when they have
+	// returned.
 	Tick(t *plan.Turn, operators health.Table)
-	Rebase(t *plan.Turn, operators health.Table)
+	Reapply(t *plan.Turn, operators health.Table)
 	// Decided is told what was, or why nothing was. Plans don't change.
 	Decided(before, after *plan.Plan, err error)
 	// Flush is called after each decision; the run waits for it, and ends with its
@@ -184,7 +184,7 @@ type Recorder interface {
 type Beginning struct {
 	Now       time.Time
 	Decider   *plan.Decider
-	Keeper    *health.Keeper // that knows nothing: health is what Operators says
+	Monitor   *health.Monitor // that knows nothing: health is what Operators says
 	Current   *plan.Plan
 	Topology  *isobar.Topology
 	Operators health.Table
@@ -216,9 +216,9 @@ func (r *recording) tick(s *shard, t *plan.Turn) {
 	}
 }
 
-func (r *recording) rebase(s *shard, t *plan.Turn) {
+func (r *recording) reapply(s *shard, t *plan.Turn) {
 	if r != nil && r.begun {
-		r.to.Rebase(t, s.w.known)
+		r.to.Reapply(t, s.w.known)
 		r.told = true
 	}
 }
@@ -234,7 +234,7 @@ func (r *recording) decided(s *shard, before *plan.Plan, now time.Duration) erro
 	case s.err == nil:
 		at := startTime.Add(now)
 		if err := r.to.Begin(Beginning{
-			Now: at, Decider: s.decider, Keeper: health.NewKeeper(s.w.sc.Interval, s.w.sc.Tick, health.SavedKeeper{}, at),
+			Now: at, Decider: s.decider, Monitor: health.NewMonitor(s.w.sc.Interval, s.w.sc.Tick, health.SavedMonitor{}, at),
 			Current: s.plan, Topology: s.topology, Operators: s.w.known,
 		}); err != nil {
 			return err

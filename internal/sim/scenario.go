@@ -36,7 +36,7 @@ type Scenario struct {
 	Interval    time.Duration // between load reports of a client
 	ReportDelay Delay         // from the end of a window to its arrival
 	PushDelay   Delay         // from publishing to use and acknowledgement
-	HealthDelay time.Duration // from a failure, or its end, to everybody's knowledge of it
+	HealthDelay time.Duration // from a failure, or its end, until all clients know it
 	Timeout     time.Duration // longest time at an endpoint; 0 = 1 s
 
 	// Requests plays single requests in place of rates, as Serving says.
@@ -50,7 +50,7 @@ type Scenario struct {
 	Outages          []Outage
 	Losses           []Loss           // of inputs
 	Degradation      plan.Degradation // what they do; zero = the defaults
-	Declared         []Capacity       // what Isobar is told of capacities, as factors of the topology's; 0 = nothing
+	Declared         []Capacity       // the configured capacities, as factors of the topology's; 0 = not configured
 	Undeclared       bool             // Isobar is not told what endpoints can serve; other policies are
 	UtilizationNoise float64          // relative standard deviation of utilization as endpoints report it
 	Price            Price
@@ -252,7 +252,7 @@ func (sc *Scenario) lost(kind plan.InputKind, at isobar.Locality, now time.Durat
 	return nil
 }
 
-// someOnly tells whether it may be of some clients only.
+// someOnly reports whether it may be of some clients only.
 func (x *Loss) someOnly() bool { return x.Input == plan.InputReports || x.Input == Pushes }
 
 // ages tells the planner how old its inputs are.
@@ -335,8 +335,8 @@ func (sc *Scenario) told() *isobar.Topology {
 	return &out
 }
 
-// declared is the factor by which what Isobar is told of a capacity differs from
-// the topology; 0 = it is told nothing.
+// declared is the factor between the configured capacity and that of the topology; 0 = none is
+// configured.
 func (sc *Scenario) declared(service string, l isobar.Locality) float64 {
 	if sc.Undeclared {
 		return 0

@@ -19,7 +19,7 @@ type world struct {
 	now      time.Duration // beginning of the step
 	services []*service    // in the order of the topology
 	clients  []*client     // of all services, in order
-	known    health.Table  // what everybody knows about endpoints
+	known    health.Table  // the endpoints' health as all clients know it
 	reports  bool          // clients report load
 	requests *requests     // nil = requests are rates
 	ejecting ejecting      // nil = clients eject no endpoints
@@ -278,7 +278,7 @@ func (w *world) enrol(g *group) {
 	}
 }
 
-// change brings capacities and failures up to date; it tells whether what is
+// change brings capacities and failures up to date; it reports whether what is
 // known about endpoints changed.
 func (w *world) change() bool {
 	changed := false
@@ -306,7 +306,7 @@ func (w *world) change() bool {
 	return changed
 }
 
-// mark tells everybody about an endpoint.
+// mark sets the health of an endpoint for all clients.
 func (w *world) mark(s *service, e *endpoint) {
 	key := health.Key{Service: s.spec.Name, Address: e.address}
 	if e.usable {

@@ -296,7 +296,7 @@ func (f *Files) read(key string, readFile func(path string) (Value, error)) (Val
 	}
 }
 
-// damaged tells whether a file is there, and its content lost.
+// damaged reports whether a file is there, and its content lost.
 func damaged(err error) bool { return errors.Is(err, errDamaged) || errors.Is(err, syscall.EIO) }
 
 // tellRecovery says once for each version that the one before is used.

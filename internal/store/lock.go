@@ -88,7 +88,7 @@ func openLock(path string) (*os.File, error) {
 	return file, err
 }
 
-// cannotWrite tells whether the disk is full, read-only or failing.
+// cannotWrite reports whether the disk is full, read-only or failing.
 func cannotWrite(err error) bool {
 	return errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO)
 }

@@ -31,7 +31,7 @@ type Client struct {
 	InSync     bool         `json:"in_sync"` // of all types
 }
 
-// Polls tells whether the client has no stream, but asks again and again.
+// Polls reports whether the client has no stream, but asks again and again.
 func (c *Client) Polls() bool { return c.Variant == apiRest }
 
 // ClientType is how far a client has followed one type of resource.
@@ -182,7 +182,7 @@ type Subscription struct {
 	AckedAt time.Time
 }
 
-// Subscribed tells whether a stream of the locality asks for the assignment of
+// Subscribed reports whether a stream of the locality asks for the assignment of
 // the service now.
 func (s *Server) Subscribed(l isobar.Locality, service string) bool {
 	s.mu.Lock()

@@ -22,7 +22,7 @@ type answer struct {
 	apart   bool // it takes nothing more
 }
 
-// full tells whether one more resource, or the name of one that is gone, would
+// full reports whether one more resource, or the name of one that is gone, would
 // make the answer larger than limit, or has to go apart. A single one always fits.
 func (a *answer) full(x *sub, r *view.Resource, limit int) bool {
 	if a.apart || x.delivery == rejectedTogether && same(r, x.sent) && a.size > 0 {
@@ -79,7 +79,7 @@ func (s *session) next(now time.Time) (*rpc.Frame, resource.Kind) {
 	return nil, resource.Other
 }
 
-// mayBreak tells whether clusters and endpoints may be removed: not while
+// mayBreak reports whether clusters and endpoints may be removed: not while
 // changes of listeners or routes wait for the client, and yet after a bounded
 // time.
 func (s *session) mayBreak(now time.Time) bool {
@@ -115,7 +115,7 @@ func (s *session) kick() {
 	}
 }
 
-// pending tells whether any type has something to send; the lock is held.
+// pending reports whether any type has something to send; the lock is held.
 func (s *session) pending() bool {
 	for _, w := range s.watches {
 		if w.pending() {

@@ -8,7 +8,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
-// adjust brings the stream's state to a view and tells whether there is
+// adjust brings the stream's state to a view and reports whether there is
 // something to send.
 func (s *session) adjust(view *view.View) bool {
 	s.mu.Lock()
@@ -140,7 +140,7 @@ func (s *session) withdrawn(assignment string) bool {
 	return false
 }
 
-// vanishes tells whether sending a resource takes something away that listeners
+// vanishes reports whether sending a resource takes something away that listeners
 // and routes may still lead to.
 func (s *session) vanishes(w *watch, x *sub, want *view.Resource) bool {
 	if x.sent == nil {
@@ -194,7 +194,7 @@ func (s *session) withheld(w *watch, x *sub) bool {
 	return w.kind == resource.Endpoints && s.view.Gone(x.name) && !same(want, x.sent)
 }
 
-// renewDue queues what has to be sent again, and tells whether there is
+// renewDue queues what has to be sent again, and reports whether there is
 // something to send.
 func (s *session) renewDue(due map[string]view.Lifetime) bool {
 	s.mu.Lock()

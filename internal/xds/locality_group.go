@@ -161,16 +161,16 @@ func (g *localityGroup) subscribed(name string) bool {
 	return g.wants(name)
 }
 
-// asksFor reports whether anybody subscribes to the assignment of a service, by
-// whatever name. Those who ask by an alias count even if a service has that name.
+// asksFor reports whether any client subscribes to the assignment of a service, by whatever name.
+// Subscriptions by an alias count even if a service has that name.
 func (g *localityGroup) asksFor(service string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.wanted[service] > 0
 }
 
-// wants tells whether anybody subscribes to an assignment, in whatever form. The
-// lock is held.
+// wants reports whether any client subscribes to an assignment, in whatever form. The lock is
+// held.
 func (g *localityGroup) wants(name string) bool { return g.versions[name] > 0 }
 
 // add makes st follow the group and gives the view to start from.
@@ -203,7 +203,7 @@ func (g *localityGroup) subscribe(key subKey, a *nameAccount) (seq uint64) {
 	return seq
 }
 
-// count notes one more subscriber and tells whether it is the first.
+// count notes one more subscriber and reports whether it is the first.
 func (g *localityGroup) count(key subKey, a *nameAccount) (first bool, seq uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -240,7 +240,7 @@ func (g *localityGroup) subscription(key subKey) *subscription {
 	return g.subs[key]
 }
 
-// enter counts a subscriber, and tells whether it is the first. The lock is held.
+// enter counts a subscriber, and reports whether it is the first. The lock is held.
 func (g *localityGroup) enter(key subKey, a *nameAccount) (first bool) {
 	sub := g.subs[key]
 	if first = sub == nil; first {
@@ -428,7 +428,7 @@ type subscription struct {
 	account *nameAccount   // of the first stream
 }
 
-// publish takes note of new content. The same content again changes nothing.
+// publish records new content. The same content again changes nothing.
 func (s *subscription) publish(version string, now time.Time) {
 	if version == s.current {
 		return

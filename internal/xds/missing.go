@@ -16,8 +16,8 @@ import (
 // of no service are told: in what is known of a client, in a metric, in the log.
 
 const (
-	maxMissing     = 10               // names told of one watch
-	missingTracked = 100              // names told of all clients together
+	maxMissing     = 10               // reported names of one watch
+	missingTracked = 100              // reported names of all clients together
 	missingRenewed = 10 * time.Second // how long what all clients miss is remembered
 )
 

@@ -69,10 +69,10 @@ type Answer struct {
 // RequestReader reads a request. Afterwards it keeps nothing of what it has read.
 type RequestReader func() (*discoveryv3.DiscoveryRequest, error)
 
-// Poll answers a request without a stream. If the client has all that it asks
-// for, it waits up to patience for a change. The version of an answer speaks of
-// its content, not of the plan; and of the turn, where content grows stale. The request
-// is read when there is room to handle one more; an error of that is returned as it is.
+// Poll answers a request without a stream. If the client has all that it asks for, it waits up to
+// patience for a change. The version of an answer identifies its content, not the plan; and the
+// turn, if content grows stale. The request is read when the limits permit one more; an error of
+// that is returned as it is.
 func (s *Server) Poll(ctx context.Context, read RequestReader, method Method, peer string, patience time.Duration) (*Answer, error) {
 	var p *poller
 	var r resource.Request
@@ -286,8 +286,8 @@ func (s *Server) admitPoller(g *localityGroup, key pollKey, account string) erro
 	return s.polls.take(g, key, account, &s.options)
 }
 
-// listQuota reports whether there is room for a client that polls for names for which
-// nobody has polled so far, before a list of them is made.
+// listQuota reports whether a client may poll for new names within its quota, before a list of
+// them is made.
 func (s *Server) listQuota(names []string, account string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -420,8 +420,8 @@ func (s *Server) had(p *poller, r *resource.Request) map[string]bool {
 	return out
 }
 
-// accept takes note that the client has the last answer, if the request shows its
-// version. Server.mu is held.
+// accept records that the client has the last answer, if the request shows its version. Server.mu
+// is held.
 func (p *poller) accept(r *resource.Request, now time.Time) {
 	if p.version == "" || r.Version != p.version {
 		return

@@ -131,9 +131,9 @@ func (s *Server) dispatch() {
 	}
 }
 
-// round is one set on its way to all streams. Streams that owed an answer when
-// the set before came are told of this one after all others: it takes a moment
-// to note what has changed for them, and they wait for themselves anyway.
+// round is the publication of one set to all streams. Streams that owed an answer when the
+// previous set came get this one after all others: it takes a moment to note the changes for
+// them, and they wait for themselves anyway.
 type round struct {
 	log     *slog.Logger
 	streams []*stream // of a group; room that all groups use

@@ -190,7 +190,7 @@ func (s *session) watchFor(h *resource.Head) (w *watch, first bool, err error) {
 	return w, true, nil
 }
 
-// as tells how the client wants resources of a kind whose type URL is of a form.
+// as returns how the client wants resources of a kind whose type URL is of a form.
 // The URLs of 2017 are those of v2.
 func (s *session) as(form rpc.APIVersion, kind resource.Kind) rpc.As {
 	as := rpc.As{API: form}
@@ -225,7 +225,7 @@ func (s *session) subscribesTo(url string) bool {
 	return false
 }
 
-// asksAgain tells whether a delta request, in answering a response, subscribes
+// asksAgain reports whether a delta request, in answering a response, subscribes
 // to something that is subscribed and was sent.
 func (s *session) asksAgain(r *resource.DeltaRequest) bool {
 	if r.Nonce == "" {
@@ -319,8 +319,8 @@ func (s *session) acknowledge(w *watch, h *resource.Head) bool {
 	return true
 }
 
-// answered takes note that the client accepts the last response of a type, or
-// rejects it, which only a head can tell.
+// answered records that the client accepts the last response of a type, or rejects it, which only
+// a head can tell.
 func (s *session) answered(w *watch, h *resource.Head, now time.Time) {
 	w.unacked = false
 	s.behind.Store(false)

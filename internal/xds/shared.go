@@ -155,7 +155,7 @@ func (a *shared) size() int {
 	return a.cost
 }
 
-// acceptShared takes note that the client has what it was sent.
+// acceptShared records that the client has the sent response.
 func (w *watch) acceptShared() {
 	w.size -= w.flies.cost
 	w.flies = nil

@@ -95,7 +95,7 @@ func (s *session) begin(w *watch, old *nameList, may growth) error {
 }
 
 // demandAll notes that the watch, of which nothing was sent, subscribes to all of
-// its list, and tells whether its response can be shared. On an error, which is that of
+// its list, and reports whether its response can be shared. On an error, which is that of
 // may, it has subscribed to nothing.
 func (s *session) demandAll(w *watch, may growth) (bool, error) {
 	a := s.group.sharedFor(w, nil, s.view, true, s.server.options.ResponseSize)
@@ -225,7 +225,7 @@ func (s *session) cover(w *watch, name string) {
 	w.enqueue(x)
 }
 
-// renewed tells whether the cluster of an assignment was sent on this stream that the client did
+// renewed reports whether the cluster of an assignment was sent on this stream that the client did
 // not have like that: it waits for the endpoints, whether they changed or not.
 func (s *session) renewed(assignment string) bool {
 	cluster := resource.Renamed(assignment, resource.Cluster)
@@ -344,7 +344,7 @@ func (s *session) recount() {
 	}
 }
 
-// checkNames tells whether the stream may subscribe to what it does now; its
+// checkNames reports whether the stream may subscribe to what it does now; its
 // names cost before bytes when the request came. What all streams have only bars
 // those that ask for more: the others answer what they are sent, and would end for
 // what newcomers do. Its lock is held.
@@ -357,7 +357,7 @@ func (s *session) checkNames(before int) error {
 	return s.mayGrow(before, own)
 }
 
-// mayGrow tells whether the names of the stream may cost own bytes rather than before.
+// mayGrow reports whether the names of the stream may cost own bytes rather than before.
 // It is asked before a request is done as well, with what it costs at least: requests
 // that are refused would else cost as much as others while they are done.
 func (s *session) mayGrow(before, own int) error {

@@ -178,7 +178,7 @@ const (
 	Rejected
 )
 
-// Resource is what a client was told of one resource that it subscribes to.
+// Resource is a client's state of one resource that it subscribes to.
 type Resource struct {
 	TypeURL, Name string
 

@@ -84,7 +84,7 @@ type sub struct {
 	delivery delivery
 }
 
-// pending is what the client has yet to be told of a resource. A resource with
+// pending is the part of a resource that has yet to be sent to the client. A resource with
 // anything pending is in the queue of its watch.
 type pending uint8
 
@@ -147,15 +147,15 @@ func (w *watch) clear(x *sub) {
 	}
 }
 
-// live tells whether a resource is still subscribed.
+// live reports whether a resource is still subscribed.
 func (w *watch) live(x *sub) bool { return w.subs[x.name] == x }
 
-// lists tells whether a name stands in the list.
+// lists reports whether a name stands in the list.
 func (w *watch) lists(name string) bool {
 	return w.list != nil && (name != resource.Wildcard || !w.kind.FullSet()) && w.list.has(name)
 }
 
-// count tells how many resources are subscribed by name.
+// count returns how many resources are subscribed by name.
 func (w *watch) count() int {
 	if w.list != nil {
 		if n := len(w.list.names); !w.kind.FullSet() || !w.list.has(resource.Wildcard) {
@@ -216,9 +216,8 @@ func (w *watch) add(x *sub) {
 	w.large = w.large || len(w.subs) > smallMap
 }
 
-// expect makes room for n resources at once: a client that never answers keeps
-// what the first response carries, and as one object it costs the collector of
-// garbage less than as many.
+// expect allocates n resources at once: a client that never answers keeps those of the first
+// response, and as one object they cost the garbage collector less than as many.
 func (w *watch) expect(n int) {
 	w.subs, w.spare, w.large = make(map[string]*sub, n), make([]sub, n), n > smallMap
 }
@@ -259,7 +258,7 @@ func (w *watch) retire(view *view.View, x *sub) {
 	}
 }
 
-// covers tells whether the wildcard extends to a name. API listeners are only
+// covers reports whether the wildcard extends to a name. API listeners are only
 // for those who ask by name: Envoy takes them from its bootstrap alone.
 func (w *watch) covers(view *view.View, name string) bool {
 	return w.wildcard && w.kind == resource.Cluster && view.Set().Has(name) && w.lookup(view, name) != nil
@@ -307,15 +306,15 @@ func (w *watch) absent(x *sub, version string) {
 	}
 }
 
-// pending tells whether there is something that could be sent now.
+// pending reports whether there is something that could be sent now.
 func (w *watch) pending() bool { return !w.unacked && (w.owed || w.waits != nil || len(w.queue) > 0) }
 
-// inSync tells whether the client has accepted everything that it should have.
+// inSync reports whether the client has accepted everything that it should have.
 func (w *watch) inSync() bool {
 	return !w.unacked && !w.owed && w.waits == nil && len(w.queue) == 0 && w.rejects == 0
 }
 
-// accepted tells whether a request accepts the last response of the watch.
+// accepted reports whether a request accepts the last response of the watch.
 func (w *watch) accepted(version, url, nonce []byte) bool {
 	return string(url) == w.url && w.nonce.is(nonce) && (w.as.API != rpc.V2017 || string(version) == w.sent.version)
 }
@@ -342,7 +341,7 @@ func (w *watch) unknownOf(names []string) (n, bytes int) {
 	return n, bytes
 }
 
-// same tells whether two resources are the same content; nil is none.
+// same reports whether two resources are the same content; nil is none.
 func same(a, b *view.Resource) bool {
 	return a == b || (a != nil && b != nil && a.Version == b.Version)
 }

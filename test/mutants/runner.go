@@ -162,7 +162,7 @@ func (r *runner) test(ctx context.Context, test, overlay string) (failed, output
 	return firstLine(output), output
 }
 
-// usesRapid tells whether a package's tests know rapid's flags.
+// usesRapid reports whether a package's tests know rapid's flags.
 func (r *runner) usesRapid(pkg string) bool {
 	files, _ := filepath.Glob(filepath.Join(r.root, filepath.FromSlash(pkg), "*_test.go"))
 	return slices.ContainsFunc(files, func(f string) bool {

@@ -46,7 +46,7 @@ func (l *Load) Name() string {
 // reporters is all clients of one server.
 type reporters struct {
 	process *process.Process
-	alone   process.Memory // before anybody connects
+	alone   process.Memory // before a client connects
 	conns   []*rawclient.Conn
 	answers chan struct{}
 	failed  chan error

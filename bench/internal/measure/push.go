@@ -42,7 +42,7 @@ type crowd struct {
 
 	kind    string // the server's, and mixed
 	process *process.Process
-	alone   process.Memory // before anybody connects
+	alone   process.Memory // before a client connects
 }
 
 // Run measures all servers, in turn, for a number of rounds. Servers and their

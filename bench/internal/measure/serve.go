@@ -51,7 +51,7 @@ type watched struct {
 	subject
 
 	kind  string
-	alone process.Usage // before anybody connects
+	alone process.Usage // before a client connects
 	sent  time.Time     // the change before
 }
 

@@ -36,7 +36,7 @@ type reporting struct {
 	subject
 
 	kind  string
-	alone process.Usage // before anybody connects
+	alone process.Usage // before a client connects
 }
 
 // Run measures all servers, in turn.

@@ -40,7 +40,7 @@ const (
 type Subscriber struct {
 	// Node gives the node of a stream.
 	Node func(stream int) *corev3.Node
-	// Got is told of each response, from the goroutine of the connection.
+	// Got is called for each response, from the goroutine of the connection.
 	Got func(stream int, size int)
 
 	form   Form

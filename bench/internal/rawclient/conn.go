@@ -218,5 +218,5 @@ func (c *Conn) data(i int, b []byte) error {
 	return nil
 }
 
-// Ended tells whether an error of Run only says that the connection was closed.
+// Ended reports whether an error of Run only says that the connection was closed.
 func Ended(err error) bool { return errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) }

@@ -47,7 +47,7 @@ func (c *Conn) writeWaiting() {
 	c.waiting = c.waiting[done:]
 }
 
-// write appends a message, in as many frames as it takes, and tells whether
+// write appends a message, in as many frames as it takes, and reports whether
 // all of it fitted into the windows.
 func (c *Conn) write(m *Message) bool {
 	s := &c.streams[m.Stream]

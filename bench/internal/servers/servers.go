@@ -23,7 +23,7 @@ type Server interface {
 	Serve(l net.Listener) error
 	// Change changes one endpoint of a cluster and has it pushed.
 	Change(cluster int) error
-	// Counted tells how many load reports came in; 0 from servers of
+	// Counted returns how many load reports came in; 0 from servers of
 	// assignments.
 	Counted() int64
 }

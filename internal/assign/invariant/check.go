@@ -34,7 +34,7 @@ const (
 	RuleConservation = "conservation" // shares and targets sum to 1, loads are what shares send
 	RuleCeiling      = "ceiling"      // no locality is lifted above its limit
 	RuleRounding     = "rounding"     // units are not put above a limit while another locality has headroom
-	RuleEntry        = "entry"        // what enters gets at least a point, or there is no room elsewhere
+	RuleEntry        = "entry"        // a new share has at least a point, or no other site has headroom
 	RuleStep         = "step"         // shares move at most the step of a tick
 	RuleRealised     = "realised"     // data planes do what is planned, within 1 point
 )

@@ -125,7 +125,7 @@ func (c *facts) shrunk(l int) bool {
 	return k >= 0 && countUsable(c.next.Sites[l].Group) < countUsable(c.prev.Sites[k].Group)
 }
 
-// leaves tells how much of a published share may leave a site at once, because
+// leaves returns how much of a published share may leave a site at once, because
 // it can't or should not stay.
 func (c *facts) leaves(source, site int, share float64) float64 {
 	switch {

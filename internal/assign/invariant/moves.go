@@ -93,9 +93,9 @@ func (c *checker) steps() {
 // rounding takes.
 const checkEntry = 0.0095
 
-// entries: a locality enters priority 0 with at least a point. Exempt are probes,
-// sources that lost share to failures, for which any room is welcome, and what
-// was recorded to find no room elsewhere.
+// entries: a locality enters priority 0 with at least a point. Exempt are probes, sources that
+// lost share to failures, for which any headroom is welcome, and shares that were recorded to
+// find no headroom elsewhere.
 func (c *checker) entries() {
 	if !c.anyFit {
 		return

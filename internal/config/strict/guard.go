@@ -89,7 +89,7 @@ func (g *guarding) step(t *token.Token) *Problem {
 	return p
 }
 
-// leftOut tells whether the last token is a dash or colon that t gives no value.
+// leftOut reports whether the last token is a dash or colon that t gives no value.
 func (g *guarding) leftOut(t *token.Token) bool {
 	if g.last == nil {
 		return false
@@ -141,7 +141,7 @@ func (g *guarding) nest(t *token.Token, pos Position) *Problem {
 	return nil
 }
 
-// bareKey tells whether t ends a field that is a name without colon, as in {a}.
+// bareKey reports whether t ends a field that is a name without colon, as in {a}.
 func (g *guarding) bareKey(t *token.Token) bool {
 	n := len(g.flow)
 	if n == 0 || !g.flow[n-1].object || g.before == nil || !oneOf(t, token.CollectEntryType, token.MappingEndType) {
@@ -220,7 +220,7 @@ func tooDense(text string, uncommon Position) *Problem {
 	return nil
 }
 
-// isMark tells whether a byte is one after which a parser begins something new.
+// isMark reports whether a byte is one after which a parser begins something new.
 // Dashes and colons within words, such as those of names and addresses, are not.
 func isMark(text string, i int) bool {
 	switch c := text[i]; c {
@@ -276,7 +276,7 @@ func cutLine(text string) (line, rest string) {
 	return line, rest
 }
 
-// opensBlock tells whether there is a | or > in a line with nothing behind it
+// opensBlock reports whether there is a | or > in a line with nothing behind it
 // but options and a comment.
 func opensBlock(line string) bool {
 	for {

@@ -60,8 +60,8 @@ type Error struct {
 	Omitted int
 }
 
-// MaxProblems bounds how many errors, and how many warnings, are told of one
-// document. Whoever has more has one mistake many times.
+// MaxProblems bounds how many errors, and how many warnings, are reported on one document. A
+// document with more has one mistake many times.
 const MaxProblems = 100
 
 // Unwrap makes the error an [isobar.ErrInvalid].
@@ -86,7 +86,7 @@ type report struct {
 	omitted          int
 }
 
-// full tells whether further errors are only counted.
+// full reports whether further errors are only counted.
 func (r *report) full() bool { return len(r.errors) >= MaxProblems }
 
 func (r *report) add(p Problem) {

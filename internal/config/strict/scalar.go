@@ -13,7 +13,7 @@ import (
 // underscores) mean different things to different parsers.
 var decimal = regexp.MustCompile(`^[-+]?(0|[1-9][0-9]*|[0-9]*\.[0-9]+|[1-9][0-9]*\.)([eE][-+]?[0-9]+)?$`)
 
-// IsText tells whether the value is text.
+// IsText reports whether the value is text.
 func (v Value) IsText() bool { return v.node.kind == textKind }
 
 // Text reads text that is not empty.

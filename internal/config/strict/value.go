@@ -98,10 +98,10 @@ func clip(s string) string {
 	return strings.Trim(strconv.Quote(s), `"`)
 }
 
-// IsObject tells whether the value is an object.
+// IsObject reports whether the value is an object.
 func (v Value) IsObject() bool { return v.node.kind == objectKind }
 
-// IsList tells whether the value is a list.
+// IsList reports whether the value is a list.
 func (v Value) IsList() bool { return v.node.kind == listKind }
 
 // Object reads the fields of an object: unknown, repeated, null and missing
@@ -314,10 +314,9 @@ func (v Value) anyList() (any, bool) {
 	return out, ok
 }
 
-// JSON gives the value as JSON, laid out so that each part stands in the line,
-// and where there is room in the column, in which it stands in the document:
-// whoever reads it further can tell places. Text stays text, numbers are as
-// written.
+// JSON gives the value as JSON, laid out so that each part stands in the same line as in the
+// document, and if possible in the same column: later errors can then name positions. Text stays
+// text, numbers are as written.
 func (v Value) JSON() []byte {
 	w := jsonWriter{line: 1}
 	w.value(v.node)

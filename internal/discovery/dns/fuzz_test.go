@@ -77,7 +77,7 @@ func run(t *testing.T, kept *store.Memory, cfg *dns.Config, dial func(context.Co
 		t.Fatal(err)
 	}
 	top, table := registry.State()
-	_, _ = plan.Next(plan.Input{Now: time.Unix(0, 0), Trigger: assign.Rebase, Topology: top, Health: table, Version: 1}) // an error keeps the plan before
+	_, _ = plan.Next(plan.Input{Now: time.Unix(0, 0), Trigger: assign.Reapply, Topology: top, Health: table, Version: 1}) // an error keeps the plan before
 	p.Status()
 }
 

@@ -373,7 +373,7 @@ type LookupStatus struct {
 	Reason     string          `json:"left_out_reason,omitempty"` // of the first of them
 }
 
-// Status tells how things stand; false when no names are resolved.
+// Status returns how things stand; false when no names are resolved.
 func (p *Provider) Status() (Status, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

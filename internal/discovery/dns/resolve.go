@@ -269,7 +269,7 @@ func (a *asking) askServers(ctx context.Context, name string, kind uint16) (answ
 
 // askServer asks one server, over UDP and, for what does not fit, over TCP.
 func (a *asking) askServer(ctx context.Context, server, name string, kind uint16) (found answer, err error) {
-	defer func() { // the library reads what anybody may send
+	defer func() { // the library reads data from any sender
 		if r := recover(); r != nil {
 			found, err = answer{}, fmt.Errorf("internal error in reading the answer: %v", r)
 		}

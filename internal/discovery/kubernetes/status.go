@@ -106,7 +106,7 @@ type ServiceStatus struct {
 	Refused  string    `json:"refused,omitempty"`
 }
 
-// Status tells how things stand; false when no cluster is watched.
+// Status returns how things stand; false when no cluster is watched.
 func (p *Provider) Status() (Status, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -361,7 +361,7 @@ type ServiceStatus struct {
 	Unlisted   []isobar.Locality `json:"unlisted_localities,omitempty"` // they have settings, but the server lists nothing there
 }
 
-// Status tells how things stand; false when there is no other control plane.
+// Status returns how things stand; false when there is no other control plane.
 func (c *Client) Status() (Status, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,7 @@ func FuzzSaved(f *testing.F) {
 		}
 		_ = c.Configure(configuration("web"), func(listed, _ []isobar.Service) error { return registry.Provider(isobar.OwnerXDS).PutListed(listed) })
 		top, table := registry.State()
-		_, _ = plan.Next(plan.Input{Now: time.Unix(0, 0), Trigger: assign.Rebase, Topology: top, Health: table, Version: 1}) // an error keeps the plan before
+		_, _ = plan.Next(plan.Input{Now: time.Unix(0, 0), Trigger: assign.Reapply, Topology: top, Health: table, Version: 1}) // an error keeps the plan before
 		c.Status()
 	})
 }

@@ -54,7 +54,7 @@ type session struct {
 }
 
 // talk keeps one stream until it breaks, ctx ends, or the configuration calls
-// for another one (nil). It tells whether the server answered.
+// for another one (nil). It reports whether the server answered.
 func (c *Client) talk(ctx context.Context, cfg *Config) (answered bool, err error) {
 	conn, err := connect(cfg, c.opts.Dial)
 	if err != nil {

@@ -157,7 +157,7 @@ func (t *table) answered() bool {
 	return !slices.ContainsFunc(t.entries, func(e *entry) bool { return !e.known && !e.answered })
 }
 
-// take puts what the server lists into an entry and tells whether that changes
+// take puts what the server lists into an entry and reports whether that changes
 // what is to be in force. An empty listing of a service that has endpoints is
 // only noted; see release. One of a service that never had any leaves it out:
 // clients then wait for it, instead of being told that there is nothing.

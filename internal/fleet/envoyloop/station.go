@@ -179,7 +179,7 @@ func (s *Station) handle(ctx context.Context) int {
 			free = arrived
 		}
 		free = free.Add(s.begin())
-		wait(context.Background(), time.Until(free)) // work that was begun is done, whoever waits for it
+		wait(context.Background(), time.Until(free)) // work that was begun is done, even if its client no longer waits
 		s.workers <- free
 		if ctx.Err() != nil {
 			return 0

@@ -162,7 +162,7 @@ func checkHTTPProbe(h *corev3.HealthCheck_HttpHealthCheck) error {
 	return nil
 }
 
-// headerText tells whether s may stand in a header.
+// headerText reports whether s may stand in a header.
 func headerText(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {

@@ -162,7 +162,7 @@ func checkIn2017(c *corev2.HealthCheck, cluster string) (*corev2.HealthCheck, er
 	return out, nil
 }
 
-// plainHTTP tells whether an HTTP probe is one of 2017: a GET of a path from the
+// plainHTTP reports whether an HTTP probe is one of 2017: a GET of a path from the
 // host that is named like the cluster, by HTTP/1, for a 200.
 func plainHTTP(h *corev2.HealthCheck_HttpHealthCheck, cluster string) error {
 	if host := h.GetHost(); host != "" && host != cluster {

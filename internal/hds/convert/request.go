@@ -85,10 +85,10 @@ func FirstHealthMessage(data []byte) (HealthMessage, error) {
 	return m, wrappedErr
 }
 
-// whole tells whether a message holds known fields only.
+// whole reports whether a message holds known fields only.
 func whole(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) == 0 }
 
-// plainNode tells whether a node was likely meant as one, rather than being
+// plainNode reports whether a node was likely meant as one, rather than being
 // the inside of another message.
 func plainNode(n *corev3.Node) bool {
 	return n != nil && n.GetId() != "" && !strings.ContainsFunc(n.GetId(), unicode.IsControl)
@@ -242,8 +242,8 @@ func protocolsOf(c *healthv3.Capability, form rpc.APIVersion) health.Protocols {
 	return out
 }
 
-// probesGRPC reports whether a checker says by its node that it can do gRPC checks.
-// In the form of 2017 it can't be told of them.
+// probesGRPC reports whether a checker says by its node that it can do gRPC checks. The API of
+// 2017 can't express them.
 func probesGRPC(n *corev3.Node, form rpc.APIVersion) bool {
 	return form != rpc.V2017 && (n.GetUserAgentName() == checkerAgent || slices.Contains(n.GetClientFeatures(), FeatureGRPCChecks))
 }

@@ -7,30 +7,29 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// ReportBuffer is the memory of one report. It may be used for another one when
-// nobody needs the report any more: reports are large, and alike.
+// ReportBuffer is the memory of one report. It may be used for another one when the report is no
+// longer needed: reports are large, and alike.
 type ReportBuffer struct {
 	services   []load.ServiceReport
 	localities slab[load.LocalityReport]
 	detailed   *detailBuffer // nil until a report has details
-	beside     int           // bytes of what the report holds outside of it
+	beside     int           // bytes of the report outside of the buffer
 	idle       int           // reports in a row that needed little of it
 }
 
-// detailBuffer is the memory of what only some clients tell of localities.
+// detailBuffer is the memory of the values that only some clients report on localities.
 type detailBuffer struct {
 	details   slab[load.LocalityDetails]
 	endpoints slab[load.EndpointReport]
 }
 
 const (
-	// maxIdle is for how many small reports in a row the buffer of a large one is
-	// kept. Buffers go from one client to another: if it were many, a few clients with
-	// large reports would leave large buffers to everybody.
+	// maxIdle is for how many small reports in a row the buffer of a large one is kept. Buffers
+	// go from one client to another: if it were many, a few clients with large reports would in
+	// time enlarge all buffers.
 	maxIdle = 2
-	// maxServices is for how many clusters a buffer has memory before it is known
-	// that they are of services that there are: thousands of clients may report on
-	// names that nobody knows.
+	// maxServices is for how many clusters a buffer has memory before the services are known to
+	// exist: thousands of clients may report on unknown names.
 	maxServices = 16
 )
 
@@ -46,8 +45,8 @@ var (
 
 func sizeOf[T any]() int { return int(reflect.TypeFor[T]().Size()) }
 
-// Bytes returns how much memory the report takes that the buffer holds. What a larger report
-// left there does not count: it is let go soon, and the client did not ask for it.
+// Bytes returns how much memory of the buffer the report uses. Memory that a larger report left
+// does not count: it is freed soon, and the client did not ask for it.
 func (r *ReportBuffer) Bytes() int {
 	n := r.beside + min(cap(r.services), 2*len(r.services))*serviceBytes + r.localities.taken()*localityBytes
 	if d := r.detailed; d != nil {
@@ -64,7 +63,7 @@ func (r *ReportBuffer) begin(clusters int) {
 	if r.idle >= maxIdle {
 		*r = ReportBuffer{}
 	}
-	clear(r.services[:cap(r.services)]) // they hold on to localities, also to those that are room no more
+	clear(r.services[:cap(r.services)]) // they hold on to localities, also beyond the present length
 	if r.services == nil {
 		r.services = []load.ServiceReport{} // a report on nothing has none
 	}
@@ -79,13 +78,13 @@ func (r *ReportBuffer) begin(clusters int) {
 	r.beside = 0
 }
 
-// oversized tells whether any of it is much more than the report needed.
+// oversized reports whether any part is much larger than the report needed.
 func (r *ReportBuffer) oversized() bool {
 	d := r.detailed
 	return muchMore(cap(r.services), len(r.services)) || r.localities.oversized() || d != nil && (d.details.oversized() || d.endpoints.oversized())
 }
 
-// muchMore tells whether room for so many parts is much more than was needed.
+// muchMore reports whether memory for so many parts is much more than was needed.
 func muchMore(memory, needed int) bool { return memory > 4*needed+32 }
 
 // details returns memory for the details of localities.
@@ -99,11 +98,11 @@ func (r *ReportBuffer) details() *detailBuffer {
 // maxSlab is how many parts of a kind a buffer keeps memory for.
 const maxSlab = 16_384
 
-// slab is memory for parts of one kind. What the report before needed comes in
-// one piece, to be written over; what goes beyond it, in pieces that grow.
+// slab is memory for parts of one kind. One piece has the size of the previous report, to be
+// written over; parts beyond it get pieces that grow.
 type slab[T any] struct {
 	memory []T // stays for the next report
-	free   []T // what is left of it, or of the piece behind it
+	free   []T // the rest of it, or of the piece behind it
 	used   int // by this report
 	held   int // parts that there is memory for, that of this report included
 	want   int // used by the report before, or expected of this one
@@ -113,13 +112,14 @@ func (s *slab[T]) begin() {
 	s.free, s.used, s.held, s.want = s.memory, 0, len(s.memory), s.used
 }
 
-// clear forgets what the report put there.
+// clear forgets the parts of the report.
 func (s *slab[T]) clear() { clear(s.memory[:min(len(s.memory), s.used)]) }
 
-// taken tells for how many parts the report takes memory, what it may yet need included.
+// taken returns the number of parts for which the report uses memory, those that it may yet need
+// included.
 func (s *slab[T]) taken() int { return min(s.held, 2*s.used) }
 
-// oversized tells whether there is much more than the report needed.
+// oversized reports whether there is much more than the report needed.
 func (s *slab[T]) oversized() bool { return muchMore(len(s.memory), s.used) }
 
 // expect says how much the report will probably need.

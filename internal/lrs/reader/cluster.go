@@ -38,15 +38,15 @@ type clusterReader struct {
 	other     usual // stands for all services that are not among them
 
 	// Of the cluster at hand.
-	service  string // empty without a name, or if nobody wants to know of it
+	service  string // empty without a name, or if the caller does not ask for it
 	usually  *usual
 	interval time.Duration // that seconds and most are worked out of
-	seconds  float64       // what rates are judged by
+	seconds  float64       // the interval that rates are divided by
 	most     uint64        // that a counter may say in these seconds
 	parts    []part        // its localities; not those beyond their bound
 }
 
-// usual is what reports say of a service again and again.
+// usual holds the names that reports repeat for a service.
 type usual struct {
 	name  string
 	where [8]uint8 // its first localities, by their place in seen
@@ -154,7 +154,7 @@ func (r *clusterReader) take(n int) []load.LocalityReport {
 	return s.take(n)
 }
 
-// identify finds what EDS calls the cluster.
+// identify returns the name of the cluster in EDS.
 func (r *clusterReader) identify(h *clusterHead) (ok, known bool) {
 	name := h.service
 	if len(name) == 0 {
@@ -174,7 +174,7 @@ func (r *clusterReader) identify(h *clusterHead) (ok, known bool) {
 	return true, true
 }
 
-// known finds the name of a service in what is known, and may be reported on.
+// known returns the name of a service that is known and that the client may report on.
 func (r *clusterReader) known(name []byte) (service string, ok bool) {
 	u := &r.usual[maphash.Bytes(r.seed, name)%uint64(len(r.usual))]
 	if service = u.name; service != string(name) || service == "" {
@@ -194,7 +194,7 @@ func (r *clusterReader) known(name []byte) (service string, ok bool) {
 	return service, r.options.May == nil || r.options.May(service)
 }
 
-// measured returns what the client measured; 0 from those that do not tell.
+// measured returns the interval that the client measured; 0 from clients that do not report one.
 func (r *clusterReader) measured(h *clusterHead) (time.Duration, bool) {
 	v := time.Duration(0)
 	if h.interval && (h.seconds != int64(notMeasured/time.Second) || h.nanos != int64(notMeasured%time.Second)) {
@@ -218,9 +218,9 @@ func (r *clusterReader) measured(h *clusterHead) (time.Duration, bool) {
 	return v, true
 }
 
-// drops counts the requests that the client dropped. The total of Envoy and of
-// gRPC includes the categories; a client that tells categories alone is believed,
-// too. They are never added up: that would raise demand, and with it drops.
+// drops counts the requests that the client dropped. The total of Envoy and of gRPC includes the
+// categories; the categories of a client without a total are accepted, too. They are never added
+// up: that would raise demand, and with it drops.
 func (r *clusterReader) drops(encoded []byte, h *clusterHead) (uint64, []load.DropCount, bool) {
 	if h.categories > maxReportDrops {
 		return 0, nil, r.refuse(rpc.RejectSize, "dropped_requests: %d categories, want at most %d", h.categories, maxReportDrops)
@@ -314,7 +314,7 @@ func (r *clusterReader) name(encoded []byte) (string, bool) {
 	return r.names.name(encoded)
 }
 
-// clusterHead is what of a cluster is read first.
+// clusterHead holds the fields of a cluster that are read first.
 type clusterHead struct {
 	name, service  []byte
 	dropped        uint64

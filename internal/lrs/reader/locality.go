@@ -37,7 +37,7 @@ const (
 	unnamedTotal    = 2
 )
 
-// localityHead is what of a locality's statistics is read first.
+// localityHead holds the fields of a locality's statistics that are read first.
 type localityHead struct {
 	at         *isobar.Locality // nil: none, or see merged
 	parts      int              // of it
@@ -132,7 +132,7 @@ func (r *clusterReader) plain(b []byte, i int, out *load.LocalityReport) bool {
 	return true
 }
 
-// readLocality reads the counters, and counts what needs another look.
+// readLocality reads the counters, and counts the fields that need another look.
 func (r *clusterReader) readLocality(encoded []byte, h *localityHead) bool {
 	c := rpc.Cursor{Rest: encoded}
 	for c.Next() {
@@ -169,8 +169,7 @@ func (r *clusterReader) readLocality(encoded []byte, h *localityHead) bool {
 	return !c.Bad
 }
 
-// locate reads a locality. A field that occurs again adds to what it said
-// before.
+// locate reads a locality. A field that occurs again adds to its earlier value.
 func (r *clusterReader) locate(h *localityHead, encoded []byte) (ok bool) {
 	if h.parts++; h.parts == 1 {
 		if h.at, ok = r.place(encoded, &r.usually.where[0]); ok {

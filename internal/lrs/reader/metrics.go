@@ -28,8 +28,8 @@ func readMetric(encoded []byte, first uint64, name *[]byte, n *uint64, total *fl
 	return !c.Bad
 }
 
-// namedMetrics is what clients put before the names of ORCA's named metrics
-// once they are told which ones to propagate.
+// namedMetrics is the prefix that clients put before the names of ORCA's named metrics once the
+// server tells them which ones to propagate.
 const namedMetrics = "named_metrics."
 
 // metrics reads the ORCA metrics, sorted by name. They come from backends: a

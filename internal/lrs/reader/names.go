@@ -10,9 +10,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
-// reportNames remembers what load reports repeat, by its bytes on the wire:
-// localities, addresses and names need not be decoded again, and all reports
-// share them. It forgets everything when it is full.
+// reportNames remembers the repeated parts of load reports, by their bytes on the wire:
+// localities, addresses and names need not be decoded again, and all reports share them. It
+// forgets everything when it is full.
 type reportNames struct {
 	mu         sync.RWMutex
 	localities map[string]place
@@ -26,7 +26,7 @@ type place struct {
 	locality *isobar.Locality // nil = the zero locality
 }
 
-// Bounds on what is remembered.
+// Bounds on the remembered parts.
 const (
 	maxRemembered     = 32_768 // of each
 	maxRememberedSize = 512    // bytes of each, encoded
@@ -119,7 +119,7 @@ type socket struct {
 	port uint32
 }
 
-// address returns an address as host:port; empty for what is no socket.
+// address returns an address as host:port; empty for an address that is no socket.
 func (n *reportNames) address(encoded []byte) (string, bool) {
 	if s, ok := n.addresses[string(encoded)]; ok {
 		return s, true

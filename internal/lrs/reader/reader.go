@@ -26,18 +26,17 @@ const (
 
 	// maxReportInterval is the longest stretch of time that a report may cover.
 	maxReportInterval = 24 * time.Hour
-	// notMeasured is what grpc-go tells as the interval of the first report of a
-	// stream, up to 1.64 at least: the time since the year 1, cut off. The server's
-	// clock measures such a report. 1.50 opens a stream again at each assignment, so
-	// that hardly any other report came while weights change.
+	// notMeasured is grpc-go's interval in the first report of a stream, up to 1.64 at least: the
+	// time since the year 1, truncated. The server's clock measures such a report. 1.50 opens a
+	// stream again at each assignment, so that hardly any other report came while weights change.
 	notMeasured = time.Duration(math.MaxInt64)
-	// maxReportRate is beyond what one client can send, requests/s.
+	// maxReportRate is more than one client can send, requests/s.
 	maxReportRate = 1e8
-	// maxReportGauge is beyond what one client can have in progress, requests.
+	// maxReportGauge is more than one client can have in progress, requests.
 	maxReportGauge = 1e9
-	// maxMetricMean is beyond what a metric can be, whatever its unit.
+	// maxMetricMean is more than a metric can be, whatever its unit.
 	maxMetricMean = 1e15
-	// maxUtilization is beyond what a utilization can be: 100 times full.
+	// maxUtilization is more than a utilization can be: 100 times full.
 	maxUtilization = 100.0
 )
 
@@ -46,7 +45,7 @@ func RejectCodes() []rpc.RejectCode {
 	return []rpc.RejectCode{rpc.RejectName, rpc.RejectInterval, rpc.RejectCounter, rpc.RejectMetric, rpc.RejectLocality, rpc.RejectSize}
 }
 
-// Rejection tells of a part of a load report that was left out.
+// Rejection names a part of a load report that was left out.
 type Rejection struct {
 	Service string // empty when it has no name
 	Code    rpc.RejectCode
@@ -68,22 +67,21 @@ type ReportOptions struct {
 	// Known has the services that reports may be about; others are left out and
 	// counted. nil = all are known.
 	Known Services
-	// May tells whether this client may report on a service that is known; if
-	// not it is left out and counted like one that is not. nil = on all.
+	// May reports whether this client may report on a known service; if not the service is left
+	// out and counted like an unknown one. nil = on all.
 	May func(service string) bool
 	// Endpoints keeps the statistics by endpoint.
 	Endpoints bool
 	// Room is where the report is put; nil = new memory.
 	Buffer *ReportBuffer
-	// Unknown gets the names of clusters that are no known services. The bytes
-	// are lent for the call. nil = nobody asks.
+	// Unknown gets the names of clusters that are no known services. The bytes are lent for the
+	// call. nil = it is not called.
 	Unknown func(cluster []byte)
 	// Reject gets each implausible entry, which is left out; may be nil.
 	Reject func(Rejection)
 }
 
-// Services is a set of services, by what reports call them. Its type has to be
-// comparable.
+// Services is a set of services, by their names in reports. Its type has to be comparable.
 type Services interface {
 	// Find gives the name of a service. It is the same at every call, for a
 	// value that is equal (==) to the one it was asked of.
@@ -119,13 +117,12 @@ const (
 	bytesKind  = uint64(protowire.BytesType)
 )
 
-// Read reads an encoded LoadStatsRequest and tells how many of its clusters are
-// unknown services. What is unbelievable is told to Reject and left out: a
-// cluster with its counters, or a single metric, or the number of requests in
-// progress of a client that tells what it issued; the rest stands. Idle clusters
-// without localities are kept: they tell that nothing was sent. The error is
-// for messages that can't be decoded or are too large to look at. Nothing of
-// encoded is kept.
+// Read reads an encoded LoadStatsRequest and returns how many of its clusters are unknown
+// services. Implausible parts go to Reject and are left out: a cluster with its counters, or a
+// single metric, or the number of requests in progress of a client that reports issued requests;
+// the rest stays. Idle clusters without localities are kept: they say that nothing was sent. The
+// error is for messages that can't be decoded or are too large to look at. Nothing of encoded is
+// kept.
 func (r *ReportReader) Read(encoded []byte, o *ReportOptions) (out load.Report, unknown int, err error) {
 	out = load.Report{Arrived: o.Arrived}
 	clusters, ok := countClusters(encoded)
@@ -151,7 +148,7 @@ func (r *ReportReader) Read(encoded []byte, o *ReportOptions) (out load.Report, 
 	return out, cr.unknown, nil
 }
 
-// countClusters tells how many there are, and whether all of encoded is fields.
+// countClusters returns the number of clusters, and whether all of encoded is fields.
 func countClusters(encoded []byte) (n int, ok bool) {
 	for b := encoded; len(b) > 0; {
 		var value []byte
@@ -165,8 +162,8 @@ func countClusters(encoded []byte) (n int, ok bool) {
 	return n, true
 }
 
-// nextCluster gives the cluster that b begins with, nil if it is another field,
-// and what is behind it; it tells false when it is none.
+// nextCluster returns the cluster that b begins with, nil if it is another field, and the rest of
+// b; false if b begins with no field.
 func nextCluster(b []byte) (value, rest []byte, ok bool) {
 	const key = uint64(ReportClusters)<<rpc.KeyShift | bytesKind
 	if value, rest = rpc.NextBytes(b, byte(key)); value != nil {
@@ -181,9 +178,9 @@ func nextCluster(b []byte) (value, rest []byte, ok bool) {
 	return value, c.Rest, !c.Bad
 }
 
-// begin makes ready what reads one report. It is large, and remembers what
-// was read last, so that it is used again by whichever stream comes next: it
-// stays in the processor's cache, which the stacks of many streams do not.
+// begin prepares the state that reads one report. It is large, and remembers the parts read last,
+// so the next stream uses it again: it stays in the processor's cache, which the stacks of many
+// streams do not.
 func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 	cr, _ := r.free.Get().(*clusterReader)
 	if cr == nil {
@@ -201,7 +198,7 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 	return cr
 }
 
-// end lets go of everything that belongs to the report.
+// end drops everything that belongs to the report.
 func (r *ReportReader) end(cr *clusterReader) {
 	cr.release()
 	cr.names, cr.options, cr.buffer, cr.service, cr.refused = nil, nil, nil, "", nil

@@ -24,9 +24,8 @@ type Decoder struct {
 	knownTexts int // of strings, that are renamed already
 }
 
-// Rename lets the decoder put other texts into the place of those that it reads,
-// by what it is told of each, with its type; and zeros into byte slices, which
-// are texts of others.
+// Rename lets the decoder replace the texts that it reads, by the text and its type; and fill
+// byte slices with zeros, which are texts of others.
 func (d *Decoder) Rename(to func(t reflect.Type, text string) string) { d.rename = to }
 
 // maxDepth bounds how deep slices and maps may be nested in each other; types
@@ -213,7 +212,7 @@ func (e *Encoder) Bytes() []byte { return e.buf }
 func (e *Encoder) uint(v uint64) { e.buf = binary.AppendUvarint(e.buf, v) }
 func (e *Encoder) int(v int64)   { e.buf = binary.AppendVarint(e.buf, v) }
 
-// refer writes the number of some memory, and tells whether it is new.
+// refer writes the number of some memory, and reports whether it is new.
 func (e *Encoder) refer(r ref, base uint64) (isNew bool) {
 	id, known := e.ids[r]
 	if !known {

@@ -165,7 +165,7 @@ func plainKey(t reflect.Type, path string) error {
 // at is the memory of an element.
 func at(p unsafe.Pointer, offset uintptr) unsafe.Pointer { return unsafe.Add(p, offset) }
 
-// isZero tells whether memory is all zero.
+// isZero reports whether memory is all zero.
 func isZero(p unsafe.Pointer, size uintptr) bool {
 	offset := uintptr(0)
 	for ; offset+8 <= size; offset += 8 {

@@ -128,7 +128,7 @@ func readString(d *Decoder, c *coder, p unsafe.Pointer) {
 	*(*string)(p) = text
 }
 
-// readText reads a text, and tells whether it is one of a value that was known
+// readText reads a text, and reports whether it is one of a value that was known
 // before, which has the names of now.
 func readText(d *Decoder) (text string, known bool) {
 	if id := d.uint(); id > 0 {

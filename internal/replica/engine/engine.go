@@ -1,6 +1,6 @@
-// Package engine holds what excludes: at most one replica of a group leads while
-// the engine says so, and one claim is the newest. The engines are in packages
-// beneath this one; enginetest holds each of them to the same rules.
+// Package engine is the interface for mutual exclusion: at most one replica of a group leads
+// while the engine says so, and one claim is the newest. The engines are in packages beneath this
+// one; enginetest holds each of them to the same rules.
 package engine
 
 import (
@@ -12,13 +12,13 @@ import (
 )
 
 // Engine runs the requests of one replica. A request that is refused is no error:
-// the standing tells who leads and what is claimed. After an error nobody knows
+// the standing has the leader and the claim. After an error it is unknown
 // whether the operation happened.
 //
 //	read     changes nothing
-//	acquire  takes leadership if nobody has it; its answer to the holder renews
+//	acquire  takes leadership if no replica has it; its answer to the holder renews
 //	renew    prolongs leadership, if this replica has it
-//	claim    writes Claim, if this replica leads and Previous is what is there
+//	claim    writes Claim, if this replica leads and Previous is the present claim
 //	release  gives leadership up, if this replica has it
 //
 // An Engine is used by one goroutine at a time.
@@ -36,7 +36,7 @@ const maxIdentityBytes = 1024
 // EncodeIdentity returns the identity as engines keep it.
 func EncodeIdentity(i group.Identity) ([]byte, error) { return json.Marshal(i) }
 
-// DecodeIdentity reads what EncodeIdentity wrote; empty data is nobody.
+// DecodeIdentity decodes the result of EncodeIdentity; empty data is no replica.
 func DecodeIdentity(data []byte) (group.Identity, error) {
 	var i group.Identity
 	if len(data) == 0 {

@@ -10,29 +10,29 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
-// Operators keeps what operators write: one entry for each service of the admin API and
-// for each mark, such as a drain. All methods may be called at once from any goroutine.
+// Operators keeps operators' writes: one entry for each service of the admin API and for each
+// mark, such as a drain. All methods may be called at once from any goroutine.
 type Operators interface {
 	// ReadOperators returns all entries as they are at one moment.
 	ReadOperators(ctx context.Context) (Written, error)
 	// LastWrite returns the number of the last write; 0 = there was none. It costs one
 	// small read.
 	LastWrite(ctx context.Context) (uint64, error)
-	// WriteOperators makes all changes, or none. It is refused with ErrNotLeading unless
-	// the claim is the newest and this replica leads, and with ErrStale if previous is not
-	// the number of the last write. next is the number of this one, above previous. After
-	// another error nobody knows whether the write happened. The zero claim writes while no
-	// replica leads, and is refused with ErrLed if one does.
+	// WriteOperators makes all changes, or none. It is refused with ErrNotLeading unless the
+	// claim is the newest and this replica leads, and with ErrStale if previous is not the number
+	// of the last write. next is the number of this one, above previous. After another error it
+	// is unknown whether the write happened. The zero claim writes while no replica leads, and is
+	// refused with ErrLed if one does.
 	WriteOperators(ctx context.Context, claim group.Claim, previous, next uint64, changes []Change) error
 }
 
-// Inspector is an engine that can tell operators what it will run out of.
+// Inspector is an engine that can warn operators of resources that will run out.
 type Inspector interface {
 	// Warnings returns one sentence for each; nil = nothing.
 	Warnings(ctx context.Context) []string
 }
 
-// Written is what operators wrote.
+// Written is the state that operators wrote.
 type Written struct {
 	// Sequence is the number of the last write; 0 = there was none.
 	Sequence uint64
@@ -65,7 +65,7 @@ const (
 	MaxKeyBytes = 1024
 )
 
-// CheckChanges reports what is wrong with changes before they are sent.
+// CheckChanges returns an error for invalid changes before they are sent.
 func CheckChanges(previous, next uint64, changes []Change) error {
 	if next <= previous || next > group.MaxVersion {
 		return fmt.Errorf("write %d can't follow write %d", next, previous)

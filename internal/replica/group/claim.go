@@ -55,7 +55,7 @@ type Claim struct {
 	First  uint64   `json:"first_version"`
 }
 
-// IsZero reports whether nobody ever claimed.
+// IsZero reports whether no replica ever claimed.
 func (c Claim) IsZero() bool { return c == Claim{} }
 
 // Last is the highest version of the claim's block.
@@ -70,7 +70,7 @@ func (c Claim) Contains(version uint64) bool {
 // another control plane, or to a server without a group.
 func Claimable(version uint64) bool { return version > BlockSize && version <= MaxVersion }
 
-// Validate reports what is wrong with a claim from the engine or another replica.
+// Validate returns an error if a claim from the engine or another replica is invalid.
 func (c Claim) Validate() error {
 	if c.IsZero() {
 		return nil
@@ -94,7 +94,7 @@ func (c Claim) String() string {
 	return fmt.Sprintf("epoch %d of %s, versions %d to %d", c.Epoch, c.Leader, c.First, c.Last())
 }
 
-// encodedClaim is what engines keep. Format counts up with changes that an older
+// encodedClaim is the form of a claim in engines. Format increases with changes that an older
 // program would misread.
 type encodedClaim struct {
 	Claim
@@ -110,7 +110,7 @@ func (c Claim) Encode() ([]byte, error) {
 	return json.Marshal(encodedClaim{Claim: c, Format: claimFormat})
 }
 
-// DecodeClaim reads what Encode wrote. Empty data is the zero claim.
+// DecodeClaim decodes the result of Encode. Empty data is the zero claim.
 func DecodeClaim(data []byte) (Claim, error) {
 	if len(data) == 0 {
 		return Claim{}, nil
@@ -141,7 +141,7 @@ type Known struct {
 	Version uint64 `json:"version"` // the first of a block, or one that was published
 }
 
-// with adds a claim to what is known.
+// with adds a claim to the known ones.
 func (k Known) with(c Claim) Known {
 	return Known{Epoch: max(k.Epoch, c.Epoch), Version: max(k.Version, c.First)}
 }

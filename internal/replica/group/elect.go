@@ -2,8 +2,8 @@ package group
 
 import "time"
 
-// expire gives up what is too old: an answer that does not come, and a lease
-// that was not renewed in time.
+// expire gives up old requests and leases: an answer that does not come, and a lease that was not
+// renewed in time.
 func (n *Node) expire(now time.Duration) {
 	if now-n.seen > 2*n.opts.Heartbeat { // the process was paused, or the machine slept
 		n.runningSince = now
@@ -114,15 +114,15 @@ func (n *Node) Answered(now time.Duration, id uint64, a Answer) {
 	n.Tick(now)
 }
 
-// endCare ends the caretaker's role as soon as the engine names another claim.
-// While the engine can be reached, whoever wins it decides.
+// endCare ends the caretaker's role as soon as the engine names another claim. While the engine
+// can be reached, the winner decides.
 func (n *Node) endCare() {
 	if n.engine.standing.Claim != n.claim {
 		n.become(Follower)
 	}
 }
 
-// win begins a leadership: the others are asked what they know.
+// win begins a leadership: it asks the others for their claims and versions.
 func (n *Node) win(now time.Duration) {
 	n.deadline = n.sent + n.opts.Deadline
 	n.won = now
@@ -132,7 +132,7 @@ func (n *Node) win(now time.Duration) {
 	n.askAll(now)
 }
 
-// askAll asks all other replicas what they know.
+// askAll asks all other replicas for their claims and versions.
 func (n *Node) askAll(now time.Duration) {
 	for i := range n.peers {
 		p := &n.peers[i]
@@ -253,10 +253,10 @@ func (n *Node) StepDown(now time.Duration) bool {
 	return true
 }
 
-// Announce tells the others that this replica is about to leave, and keeps it from
-// campaigning for good. A leader goes on to lead until it leaves. If closes is set, the
-// replica leads once more where every other one leaves, too, and none leads: somebody has to
-// publish the group's last plan. The others are asked whether they are alive, then.
+// Announce tells the others that this replica is about to leave, and keeps it from campaigning
+// for good. A leader continues to lead until it leaves. If closes is set, the replica leads once
+// more if every other one leaves, too, and none leads: one replica has to publish the group's
+// last plan. The others are asked whether they are alive, then.
 func (n *Node) Announce(now time.Duration, closes bool) {
 	n.leaving, n.closes = true, closes
 	if closes {
@@ -273,8 +273,8 @@ func (n *Node) abstains(now time.Duration) bool {
 	return now < n.rest || n.leaving && (!n.closes || !n.AllLeave(now))
 }
 
-// AllLeave reports whether this replica and every other live one leave: nobody
-// stays to serve clients.
+// AllLeave reports whether this replica and every other live one leave: none stays to serve
+// clients.
 func (n *Node) AllLeave(now time.Duration) bool {
 	for i := range n.peers {
 		if p := &n.peers[i]; n.live(p, now) && !p.status.Leaves {
@@ -285,10 +285,11 @@ func (n *Node) AllLeave(now time.Duration) bool {
 }
 
 // Closing reports whether this replica, which leaves, may have to publish the group's last plan:
-// it reaches the engine, and as far as it can tell every other replica leaves, too, or is dead. One
-// that was killed looks alive for two heartbeats more; what has not answered the announcement yet, or is
-// silent for longer than a heartbeat, does not count here. Leadership is free once the lease of a leader
-// that was killed has run out. One that renews its lease is not dead, but cut off from here.
+// it reaches the engine, and as far as it can tell every other replica leaves, too, or is dead. A
+// replica that was killed looks alive for two heartbeats more; one that has not answered the
+// announcement yet, or has sent nothing for longer than a heartbeat, does not count here.
+// Leadership is free once the lease of a leader that was killed has run out. One that renews its
+// lease is not dead, but cut off from here.
 func (n *Node) Closing(now time.Duration) bool {
 	if !n.leaving || !n.closes || !n.engineAnswers(now) || n.ledFromAfar() {
 		return false
@@ -326,8 +327,8 @@ func (n *Node) ledFromAfar() bool {
 	return n.engine.sent-since > longestLease+2*n.opts.Campaign
 }
 
-// longestLease is after what time the lease of a dead leader has run out, with any engine: from when
-// another replica saw the last renewal, for a Lease of Kubernetes.
+// longestLease is the time after which the lease of a dead leader has run out, with any engine:
+// from when another replica saw the last renewal, for a Lease of Kubernetes.
 const longestLease = 15 * time.Second
 
 // Leave hands leadership over and keeps from campaigning for good. The node goes
@@ -368,7 +369,7 @@ func (n *Node) outlived(p *peer, left *Presence, now time.Duration) bool {
 }
 
 // repeats reports whether the replica was heard since the leader last found that another one
-// reaches more: what one told before it was killed counts at one heartbeat only.
+// reaches more: a report from before it was killed counts at one heartbeat only.
 func (n *Node) repeats(p *peer) bool { return n.strikes == 0 || p.heard > n.struck }
 
 // compareReach has a leader step down when another replica that reaches the engine

@@ -18,7 +18,7 @@ type Plan struct {
 // IsZero reports whether there is no plan.
 func (p *Plan) IsZero() bool { return p.Version == 0 }
 
-// Validate reports what is wrong with a plan of another replica.
+// Validate returns an error if a plan of another replica is invalid.
 func (p *Plan) Validate() error {
 	if err := p.Claim.Validate(); err != nil {
 		return fmt.Errorf("plan %d: %w", p.Version, err)
@@ -32,7 +32,7 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// Status is what each replica tells each other replica at every heartbeat.
+// Status is the message that each replica sends each other replica at every heartbeat.
 type Status struct {
 	Claim     Claim  // the newest claim that the sender knows of
 	Plan      Claim  // the claim of the plan that the sender serves
@@ -48,7 +48,7 @@ type Status struct {
 	Leaves    bool // the sender is about to end, and takes no leadership any more
 }
 
-// Validate reports what is wrong with a status of another replica.
+// Validate returns an error if a status of another replica is invalid.
 func (s *Status) Validate() error {
 	if err := errors.Join(s.Claim.Validate(), s.Plan.Validate()); err != nil {
 		return fmt.Errorf("status: %w", err)
@@ -68,7 +68,7 @@ func (s *Status) Validate() error {
 // MaxReplicas bounds the size of a group.
 const MaxReplicas = 15
 
-// Message is what one replica sends to another: exactly one field is set.
+// Message is a message from one replica to another: exactly one field is set.
 type Message struct {
 	Status *Status
 	Plan   *Plan
@@ -82,13 +82,13 @@ type Pull struct {
 	Base bool
 }
 
-// Op is what an engine is asked for.
+// Op is the kind of a request to an engine.
 type Op uint8
 
 // The operations of an engine.
 const (
-	OpRead    Op = iota // who leads, and what is claimed
-	OpAcquire           // take leadership if nobody has it
+	OpRead    Op = iota // read the leader and the claim
+	OpAcquire           // take leadership if no replica has it
 	OpRenew             // keep it
 	OpClaim             // write a claim; guarded by leadership and the claim before
 	OpRelease           // give it up
@@ -109,23 +109,22 @@ var opNames = [...]string{"read", "acquire", "renew", "claim", "release"}
 type Request struct {
 	ID       uint64
 	Op       Op
-	Previous Claim // OpClaim: what the engine has to have
-	Claim    Claim // OpClaim: what is written
+	Previous Claim // OpClaim: the expected claim of the engine
+	Claim    Claim // OpClaim: the claim to write
 	Reaches  int   // live replicas that the sender hears, itself included
 }
 
-// Presence is what a replica that does not lead leaves in the engine, for a leader
-// that is cut off from it.
+// Presence is the entry of a replica that does not lead in the engine, for a leader that is cut
+// off from it.
 type Presence struct {
 	Name    string
 	Reaches int
 	Age     time.Duration // since it was left or confirmed, when the engine answered
 }
 
-// Standing is what an engine says. It is exact at some moment between request
-// and answer.
+// Standing is the state of an engine. It is exact at some moment between request and answer.
 type Standing struct {
-	Holder Identity // who leads; the zero value if nobody does
+	Holder Identity // the leader; the zero value if there is none
 	Claim  Claim    // the newest claim
 	// Present has the replicas that asked for leadership lately, as far as the engine
 	// tells.
@@ -146,8 +145,7 @@ type Answer struct {
 	Err      error // the engine could not be asked; the operation may have happened
 }
 
-// Action is what the caller carries out, in the order given. Exactly one field
-// is set.
+// Action is one step for the caller to carry out, in the order given. Exactly one field is set.
 type Action struct {
 	Request *Request
 	Send    *Send
@@ -178,20 +176,20 @@ type Alarm struct {
 	Text string // empty = the state is over
 }
 
-// AlarmOf is what an alarm tells of. A newer alarm of the same replaces the one before.
+// AlarmOf is the subject of an alarm. A newer alarm of the same subject replaces the earlier one.
 type AlarmOf uint8
 
-// What a node raises alarms of.
+// The subjects of a node's alarms.
 const (
 	// NoClaim: no claim can follow the newest one. This never ends.
 	NoClaim AlarmOf = iota
-	// EngineBehind: the engine has an older claim than what replicas saw.
+	// EngineBehind: the engine has an older claim than replicas saw.
 	EngineBehind
 	// CutOff: the replica stepped down because another one reaches more of the group.
 	CutOff
 )
 
-// Saved is what a replica keeps on its disk.
+// Saved is the state of a replica on its disk.
 type Saved struct {
 	Known Known
 	Fence Claim // the newest that the engine named; lower epochs are refused

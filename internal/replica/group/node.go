@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Role is what a replica is in its group.
+// Role is the role of a replica in its group.
 type Role uint8
 
 // The roles.
 const (
 	Follower Role = iota
-	// Gathering: the replica holds the lease and asks the others what they know.
+	// Gathering: the replica holds the lease and asks the others for their claims and versions.
 	Gathering
 	// Claiming: it writes its claim.
 	Claiming
@@ -45,7 +45,7 @@ var (
 	ErrBlockUsed  = errors.New("the versions of the claim are used up; a new claim is under way")
 )
 
-// peer is what a node knows of another replica.
+// peer is a node's state of another replica.
 type peer struct {
 	name   string
 	heard  time.Duration // when; valid if ever
@@ -66,7 +66,7 @@ type Node struct {
 	claim Claim // one's own, from the winning of the engine on; valid in roles Leading and Caretaker
 	known Known
 	fence Claim // the newest claim that the engine named; plans of lower epochs are refused
-	plan  Plan  // what is served
+	plan  Plan  // the served plan
 	// durable reports whether the plan's claim was confirmed by the engine.
 	durable bool
 	base    Plan    // the newest plan of any epoch that was gathered
@@ -87,14 +87,14 @@ type Node struct {
 	won          time.Duration // Gathering: since when
 	asked        bool          // Claiming: a claim was sent, and its outcome is unknown
 	rest         time.Duration // no campaign before
-	free         instant       // since when the engine says that nobody leads
+	free         instant       // since when the engine says that no replica leads
 	strikes      int           // consecutive heartbeats at which another replica reached more
 	struck       time.Duration // the last of them
 	stepped      instant       // when the node last stepped down for that
 	leaving      bool
-	closes       bool // leaving: the replica may lead once more if nobody stays
+	closes       bool // leaving: the replica may lead once more if no other one stays
 	release      bool // the lease has to be given up
-	behind       bool // the engine's claim is older than what is known: told once
+	behind       bool // the engine's claim is older than a known one: told once
 	cutOff       bool // another replica reached more, and since then this one has not reached all: told once
 }
 
@@ -104,7 +104,7 @@ type instant struct {
 	set bool
 }
 
-// engineView is what the node knows of the engine.
+// engineView is the node's state of the engine.
 type engineView struct {
 	standing  Standing
 	answered  instant // the last answer
@@ -114,7 +114,7 @@ type engineView struct {
 	reachable bool
 }
 
-// NewNode makes a node that goes on from what its replica saved.
+// NewNode makes a node that continues from the saved state of its replica.
 func NewNode(opts Options, saved Saved, now time.Duration) (*Node, error) {
 	opts, err := opts.complete()
 	if err != nil {
@@ -166,10 +166,10 @@ func (n *Node) alarmf(of AlarmOf, format string, args ...any) {
 	n.act(Action{Alarm: &Alarm{Of: of, Text: fmt.Sprintf(format, args...)}})
 }
 
-// endAlarm tells that what an alarm told of is over.
+// endAlarm says that the state behind an alarm is over.
 func (n *Node) endAlarm(of AlarmOf) { n.act(Action{Alarm: &Alarm{Of: of}}) }
 
-// Role is what the replica is at the moment.
+// Role returns the present role of the replica.
 func (n *Node) Role() Role { return n.role }
 
 // Claim returns the claim of the replica's own leadership; the zero value if it
@@ -181,7 +181,7 @@ func (n *Node) Claim() Claim {
 	return Claim{}
 }
 
-// Plan returns what is served; nil if there is nothing.
+// Plan returns the served plan; nil if there is none.
 func (n *Node) Plan() *Plan {
 	if n.plan.IsZero() {
 		return nil
@@ -208,7 +208,7 @@ func (n *Node) become(r Role) {
 	n.act(Action{Role: &r})
 }
 
-// learn takes a claim into account that somebody made.
+// learn takes a claim of any replica into account.
 func (n *Node) learn(c Claim) {
 	if c.IsZero() {
 		return
@@ -254,7 +254,7 @@ func (n *Node) reaches(now time.Duration) int {
 	return count
 }
 
-// Tick does what is due. The caller calls it at least every heartbeat, and at the
+// Tick runs all actions that are due. The caller calls it at least every heartbeat, and at the
 // time that [Node.Due] returns.
 func (n *Node) Tick(now time.Duration) {
 	n.expire(now)

@@ -12,14 +12,14 @@ type Options struct {
 	Peers []string // names of the other replicas of the group
 
 	Heartbeat time.Duration // between statuses, and between looks at the reachable replicas; default 1 s
-	// Deadline is how long after sending a renewal that the engine confirmed a
-	// leader may publish; default 7 s. The engine's lease must be longer (10 s): what
-	// lies between is for clocks that run at different speeds.
+	// Deadline is how long after sending a renewal that the engine confirmed a leader may
+	// publish; default 7 s. The engine's lease must be longer (10 s): the difference is for
+	// clocks that run at different speeds.
 	Deadline      time.Duration
 	Renew         time.Duration // between renewals; default 2 s
 	Campaign      time.Duration // between attempts to acquire; default 2 s
 	EngineTimeout time.Duration // after which an answer is given up; default 3 s
-	// Gather is how long a winner waits for what other replicas know, before it
+	// Gather is how long a winner waits for the claims and versions of other replicas, before it
 	// claims; default 1 s.
 	Gather time.Duration
 	// GatherLost is how long it waits for a plan if the group must have had one, but neither

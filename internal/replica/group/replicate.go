@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Received takes a message of another replica, whose name the connection proves.
-// The error says what is wrong with the message; it changes nothing then.
+// Received takes a message of another replica, whose name the connection proves. The error says
+// why the message is invalid; it changes nothing then.
 func (n *Node) Received(now time.Duration, from string, m Message) error {
 	p := n.peer(from)
 	if p == nil {
@@ -53,7 +53,7 @@ func (n *Node) receiveStatus(now time.Duration, p *peer, s *Status) {
 	n.pull(now, p)
 }
 
-// met takes in what another replica knows. A leader that meets an epoch which is
+// met takes in the claims and versions of another replica. A leader that meets an epoch which is
 // not below its own claims again above it; a caretaker ends.
 func (n *Node) met(now time.Duration, k Known, c Claim) {
 	n.known = Known{Epoch: max(n.known.Epoch, k.Epoch), Version: max(n.known.Version, k.Version)}
@@ -109,7 +109,7 @@ func (n *Node) pulledBy(from string, pull *Pull) {
 func (n *Node) offered(now time.Duration, from string, p *Plan) {
 	n.met(now, Known{Epoch: p.Claim.Epoch, Version: p.Version}, p.Claim)
 	if n.role.holds() {
-		// A leader serves its own plans; what others have it goes on from.
+		// A leader serves its own plans; it continues from plans of others.
 		if p.Version > max(n.plan.Version, n.base.Version) {
 			n.base = *p
 		}
@@ -191,9 +191,9 @@ func (n *Node) refuse(from string, p *Plan, reason string) {
 	n.act(Action{Refused: &Refusal{From: from, Version: p.Version, Epoch: p.Claim.Epoch, Reason: reason}})
 }
 
-// mayPublish reports whether the replica may publish a plan now: a decision, or
-// with reapply one that only carries weights over to new health or topology. What
-// is too old has been given up before.
+// mayPublish reports whether the replica may publish a plan now: a decision, or with reapply one
+// that only carries weights over to new health or topology. Expired state has been given up
+// before.
 func (n *Node) mayPublish(now time.Duration, reapply bool) bool {
 	switch n.role {
 	case Leading:

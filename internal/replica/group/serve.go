@@ -2,7 +2,7 @@ package group
 
 import "time"
 
-// Verdict is what to do with a client that shows a version on a new stream.
+// Verdict is the treatment of a client that shows a version on a new stream.
 type Verdict uint8
 
 // The verdicts.
@@ -26,13 +26,12 @@ func (v Verdict) String() string {
 // verdictNames has the names of the verdicts.
 var verdictNames = [...]string{"serve", "wait", "close"}
 
-// Admit decides on a client that shows a version of a state of the world stream
-// and has waited for some time. A version that this replica does not have yet
-// makes the client wait, so that what a client sees never goes back. A version
-// outside every claimed block comes from another control plane, or from a group
-// that lost its engine and its disks. It is answered, at once if no claim of late
-// can have it, and else after the engine was asked; a replica that is cut off does
-// not know the newest claim.
+// Admit decides on a client that shows a version of a state of the world stream and has waited
+// for some time. A version that this replica does not have yet makes the client wait, so that the
+// client's versions never decrease. A version outside every claimed block comes from another
+// control plane, or from a group that lost its engine and its disks. It is answered, at once if
+// no recent claim can have it, and else after the engine was asked; a replica that is cut off
+// does not know the newest claim.
 func (n *Node) Admit(now time.Duration, shown uint64, waited time.Duration) Verdict {
 	if shown <= n.plan.Version || n.foreign(now, shown, waited) {
 		return Serve
@@ -70,13 +69,13 @@ func (n *Node) foreign(now time.Duration, shown uint64, waited time.Duration) bo
 // answered: each takes a lease that ran out or a leader that stepped down.
 const unseenClaims = 8
 
-// Removes reports whether the replica may tell clients that something is absent:
-// it leads, or it heard the leader within two heartbeats and is not behind it.
-// Otherwise what is missing is held. A plan of an earlier claim does not count, not
-// even a version above the leader's: the leader before may have published it to
-// replicas that the new leader did not reach, and the new one goes on without it. A
-// caretaker does not count: another leader may have added since what the caretaker's
-// plan lacks. Nor does a message that has waited while the process was paused.
+// Removes reports whether the replica may tell clients that something is absent: it leads, or it
+// heard the leader within two heartbeats and is not behind it. Otherwise removals are held. A
+// plan of an earlier claim does not count, not even a version above the leader's: the previous
+// leader may have published it to replicas that the new leader did not reach, and the new one
+// continues without it. A caretaker does not count: another leader may have added services since
+// that the caretaker's plan lacks. Nor does a message that has waited while the process was
+// paused.
 func (n *Node) Removes(now time.Duration) bool {
 	if n.role == Leading {
 		return now < n.deadline && n.plan.Claim == n.claim
@@ -94,15 +93,15 @@ func (n *Node) Removes(now time.Duration) bool {
 	return false
 }
 
-// View is what a replica knows of its group, for operators.
+// View is a replica's state of its group, for operators.
 type View struct {
 	Self   Identity
 	Role   Role
 	Newest Claim // the newest claim that is known
-	// Holder is the replica that the engine named last; the zero value is nobody.
+	// Holder is the replica that the engine named last; the zero value is no replica.
 	Holder  Identity
 	Engine  bool // the engine answers
-	Behind  bool // the engine has an older claim than what replicas saw
+	Behind  bool // the engine has an older claim than replicas saw
 	Plan    Claim
 	Version uint64 // of the plan that is served; 0 = none
 	Durable bool   // the engine confirmed the claim of that plan
@@ -110,7 +109,7 @@ type View struct {
 	Peers   []PeerView
 }
 
-// PeerView is what a replica knows of another one.
+// PeerView is a replica's state of another one.
 type PeerView struct {
 	Name   string
 	Ever   bool // it was heard
@@ -119,7 +118,7 @@ type PeerView struct {
 	Status Status // the last that was heard
 }
 
-// View returns what the replica knows at the moment.
+// View returns the present state of the group.
 func (n *Node) View(now time.Duration) View {
 	v := View{
 		Self: n.opts.Self, Role: n.role, Newest: n.newest(), Holder: n.engine.standing.Holder, Engine: n.engine.reachable,

@@ -203,8 +203,7 @@ func splitAgent(agent string) (name, version string) {
 	return agent, ""
 }
 
-// configOf tells what a client was told of a resource; bare leaves the content
-// out.
+// configOf returns a client's state of a resource; bare leaves the content out.
 func configOf(r *xds.Resource, bare bool) *statusv3.ClientConfig_GenericXdsConfig {
 	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: r.TypeURL, Name: r.Name}
 	out.ConfigStatus, out.ClientStatus = statusOf(r)

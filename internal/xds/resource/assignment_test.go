@@ -2,6 +2,7 @@ package resource_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -362,4 +363,76 @@ func TestRoutesHaveNoTimeout(t *testing.T) {
 	if timeout == nil || timeout.AsDuration() != 0 {
 		t.Errorf("a timeout of %v, want 0, said explicitly", timeout)
 	}
+}
+
+func TestSettingsInThePolicy(t *testing.T) {
+	for _, tt := range []struct {
+		a    isobar.Assignment
+		want string // the policy; empty = none
+	}{
+		{isobar.Assignment{ResourceTTL: time.Minute}, ``}, // it stands around the resource, not in it
+		{isobar.Assignment{EndpointStaleAfter: 90 * time.Second}, `{"endpointStaleAfter": "90s"}`},
+		{isobar.Assignment{WeightedPriorityHealth: true}, `{"weightedPriorityHealth": true}`},
+		{
+			isobar.Assignment{WeightedPriorityHealth: true, EndpointStaleAfter: 5500 * time.Millisecond, OverprovisioningFactor: 100},
+			`{"weightedPriorityHealth": true, "endpointStaleAfter": "5.5s", "overprovisioningFactor": 100}`,
+		},
+	} {
+		tt.a.Service = "s"
+		m, err := resource.Assignment(&tt.a)
+		if err != nil {
+			t.Errorf("%+v: %v", tt.a, err)
+			continue
+		}
+		var want *endpointv3.ClusterLoadAssignment_Policy
+		if tt.want != "" {
+			want = &endpointv3.ClusterLoadAssignment_Policy{}
+			if err := protojson.Unmarshal([]byte(tt.want), want); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := m.GetPolicy(); !proto.Equal(got, want) || (got == nil) != (want == nil) {
+			t.Errorf("%+v: policy %v, want %v", tt.a, got, want)
+		}
+	}
+	if _, err := resource.Assignment(&isobar.Assignment{Service: "s", EndpointStaleAfter: -time.Second}); err == nil {
+		t.Error("endpoints that are stale at once go out")
+	}
+}
+
+// BenchmarkEncodeAssignment checks and encodes an assignment of 10 localities
+// with 10 endpoints each.
+func BenchmarkEncodeAssignment(b *testing.B) {
+	a := bigAssignment()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := resource.EncodeAssignment(rpc.As{}, a.Service, a); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkAssignment makes messages of it first.
+func BenchmarkAssignment(b *testing.B) {
+	a := bigAssignment()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := encodeByMessages(rpc.As{}, a.Service, a); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func bigAssignment() *isobar.Assignment {
+	a := &isobar.Assignment{Service: "checkout", OverprovisioningFactor: 140}
+	var localities []isobar.LocalityWeight
+	for l := range 10 {
+		g := &isobar.EndpointGroup{Locality: isobar.MustLocality(fmt.Sprintf("us/%d", l))}
+		for e := range 10 {
+			g.Endpoints = append(g.Endpoints, isobar.WeightedEndpoint{Address: fmt.Sprintf("10.0.%d.%d:8080", l, e), Weight: 1, Health: isobar.Healthy})
+		}
+		localities = append(localities, isobar.LocalityWeight{EndpointGroup: g, Weight: 1000})
+	}
+	a.Priorities = [][]isobar.LocalityWeight{localities}
+	return a
 }

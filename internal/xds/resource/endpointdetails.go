@@ -20,7 +20,7 @@ import (
 const (
 	maxHostname            = 255      // bytes: the longest name that DNS has
 	maxAdditionalAddresses = 16       // of an endpoint: clients try one after the other
-	maxMetadataBytes       = 64 << 10 // encoded; numbers take more room than in JSON
+	maxMetadataBytes       = 64 << 10 // encoded; numbers take more bytes than in JSON
 )
 
 // metadataCache holds the metadata of one assignment: many endpoints have the

@@ -198,7 +198,7 @@ func connectable(field string, s *corev3.SocketAddress) (string, error) {
 	return netip.AddrPortFrom(ip, uint16(port)).String(), nil
 }
 
-// probeOf tells how probes of an endpoint differ; nil where they don't.
+// probeOf returns how probes of an endpoint differ; nil where they don't.
 func probeOf(field string, c *endpointv3.Endpoint_HealthCheckConfig) (*isobar.EndpointCheck, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // no difference is what nil says

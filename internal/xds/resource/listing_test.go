@@ -3,16 +3,20 @@ package resource_test
 import (
 	"errors"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
@@ -181,4 +185,124 @@ func FuzzReadListing(f *testing.F) {
 			t.Errorf("%d endpoints are counted as %d", n, l.Endpoints)
 		}
 	})
+}
+
+func additional(endpoints ...*endpointv3.LbEndpoint) []*endpointv3.Endpoint_AdditionalAddress {
+	var out []*endpointv3.Endpoint_AdditionalAddress
+	for _, e := range endpoints {
+		out = append(out, &endpointv3.Endpoint_AdditionalAddress{Address: e.GetEndpoint().GetAddress()})
+	}
+	return out
+}
+
+func filterMetadata(name, key string, v any) *corev3.Metadata {
+	s, err := structpb.NewStruct(map[string]any{key: v})
+	if err != nil {
+		panic(err)
+	}
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{name: s}}
+}
+
+// What another control plane says of an endpoint is kept.
+func TestListedDetails(t *testing.T) {
+	e := listedEndpoint("10.0.0.1", 80)
+	e.Metadata = filterMetadata("envoy.lb", "version", "canary")
+	e.GetEndpoint().Hostname = "one.example"
+	e.GetEndpoint().AdditionalAddresses = additional(listedEndpoint("2001:db8::1", 80), listedEndpoint("named.example", 80))
+	got, err := resource.ReadListing(listedAssignment(e, listedEndpoint("10.0.0.2", 80)), isobar.Locality{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &isobar.EndpointDetails{
+		Hostname: "one.example", AdditionalAddresses: []string{"[2001:db8::1]:80"}, Metadata: `{"envoy.lb":{"version":"canary"}}`,
+	}
+	endpoints := got.Localities[0].Endpoints
+	if !reflect.DeepEqual(endpoints[0].Details, want) || endpoints[1].Details != nil {
+		t.Errorf("got %+v and %+v, want %+v and none", endpoints[0].Details, endpoints[1].Details, want)
+	}
+}
+
+func TestListedDetailsRefused(t *testing.T) {
+	for says, change := range map[string]func(*endpointv3.LbEndpoint){
+		"endpoint.hostname": func(e *endpointv3.LbEndpoint) { e.GetEndpoint().Hostname = "a b" },
+		"lb_endpoints[0].metadata: bad metadata": func(e *endpointv3.LbEndpoint) {
+			e.Metadata = filterMetadata("a", "x", strings.Repeat("y", isobar.MaxMetadata))
+		},
+		"additional_addresses[0]: 10.0.0.1:80 stands at endpoints[0].lb_endpoints[0]": func(e *endpointv3.LbEndpoint) {
+			e.GetEndpoint().AdditionalAddresses = additional(e)
+		},
+		"additional_addresses[0]: \"0.0.0.0\"": func(e *endpointv3.LbEndpoint) {
+			e.GetEndpoint().AdditionalAddresses = additional(listedEndpoint("0.0.0.0", 80))
+		},
+		"more than 16 addresses": func(e *endpointv3.LbEndpoint) {
+			for port := range uint32(17) {
+				e.GetEndpoint().AdditionalAddresses = append(e.GetEndpoint().AdditionalAddresses, additional(listedEndpoint("10.1.0.1", port+1))...)
+			}
+		},
+	} {
+		e := listedEndpoint("10.0.0.1", 80)
+		change(e)
+		_, err := resource.ReadListing(listedAssignment(e), isobar.Locality{})
+		if !errors.Is(err, rpc.ErrMessage) || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want %q", err, says)
+		}
+	}
+}
+
+// TestSweepOfListings clears each field of an assignment of another control plane
+// in turn, however deep: it is refused, or read with defaults that do no harm,
+// and never as something else than the endpoints that are left of it.
+func TestSweepOfListings(t *testing.T) {
+	full := func() *endpointv3.ClusterLoadAssignment {
+		e := listedEndpoint("10.0.0.1", 80)
+		e.HealthStatus, e.LoadBalancingWeight = corev3.HealthStatus_DRAINING, wrapperspb.UInt32(3)
+		e.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": {Fields: map[string]*structpb.Value{"a": structpb.NewStringValue("b")}}}}
+		e.GetEndpoint().Hostname = "one"
+		e.GetEndpoint().HealthCheckConfig = &endpointv3.Endpoint_HealthCheckConfig{PortValue: 81, Hostname: "probe"}
+		m := listedAssignment(e, listedEndpoint("10.0.0.2", 80))
+		m.Endpoints[0].Locality.SubZone = "s"
+		m.Endpoints[0].LoadBalancingWeight = wrapperspb.UInt32(5)
+		m.Policy = &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(150)}
+		return m
+	}
+	before, err := resource.ReadListing(full(), isobar.Locality{})
+	if err != nil || before.Endpoints != 2 {
+		t.Fatalf("%+v %v", before, err)
+	}
+	known := []string{"10.0.0.1:80", "10.0.0.2:80"}
+	var refused []string
+	cleared := 0
+	for n := 0; ; n++ {
+		m := full()
+		i := n
+		field, ok := testhelp.ClearField(m.ProtoReflect(), &i)
+		if !ok {
+			break
+		}
+		cleared++
+		l, err := resource.ReadListing(m, isobar.Locality{})
+		if err != nil {
+			if !errors.Is(err, rpc.ErrMessage) {
+				t.Errorf("%s: %v", field, err)
+			}
+			if name := string(field.Name()); !slices.Contains(refused, name) {
+				refused = append(refused, name)
+			}
+			continue
+		}
+		for _, at := range l.Localities {
+			for _, e := range at.Endpoints {
+				if at.Locality.IsZero() || !slices.Contains(known, e.Address) {
+					t.Errorf("%s: %s in %s", field, e.Address, at.Locality)
+				}
+			}
+		}
+		if l.Endpoints+l.LeftOut != 2 && field.Name() != "endpoints" && field.Name() != "lb_endpoints" {
+			t.Errorf("%s: %d endpoints, %d left out", field, l.Endpoints, l.LeftOut)
+		}
+	}
+	slices.Sort(refused) // a value is that of a weight, which is 0 then
+	if want := []string{"locality", "port_value", "value"}; cleared < 25 || !slices.Equal(refused, want) {
+		t.Errorf("of %d fields these are refused without: %q, want %q", cleared, refused, want)
+	}
 }

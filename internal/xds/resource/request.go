@@ -42,7 +42,7 @@ func (l Limits) MaxNames() int { return l.withDefaults().Names }
 
 // Head is what state-of-the-world and delta requests have in common.
 type Head struct {
-	Node    *corev3.Node // to be trusted in the first message of a stream only; whoever has read it sets nil
+	Node    *corev3.Node // to be trusted in the first message of a stream only; its reader sets nil
 	Kind    Kind
 	API     rpc.APIVersion // V3 or V2; by the type URL
 	TypeURL string
@@ -202,8 +202,8 @@ func checkInitial(versions map[string]string, limits Limits) error {
 // maxComplaint bounds what is said about one message, in bytes.
 const maxComplaint = 500
 
-// Complaint is the text of an error about what came in, for whoever sent it.
-// Parsers of JSON quote what they can't read, however long it is.
+// Complaint is the text of an error about a message, for its sender. Parsers of JSON quote the
+// parts that they can't read, however long these are.
 func Complaint(err error) string { return shorten(err.Error(), maxComplaint) }
 
 // shorten cuts s to at most n bytes, between runes, and keeps nothing of the rest.

@@ -87,7 +87,7 @@ func (k Kind) URLIn(f rpc.APIVersion) string {
 // bounded and fit for a metric label.
 func (k Kind) String() string { return kindNames[min(int(k), len(kindNames)-1)] }
 
-// FullSet tells whether a state-of-the-world response of this kind must hold
+// FullSet reports whether a state-of-the-world response of this kind must hold
 // everything that is subscribed, because clients delete what is absent. Only
 // such kinds have wildcard subscriptions.
 func (k Kind) FullSet() bool { return k == Cluster || k == Listener }
@@ -217,5 +217,5 @@ func Renamed(name string, kind Kind) string {
 	return xdstpScheme + authority + "/" + strings.TrimPrefix(kind.URL(), TypePrefix) + "/" + rest
 }
 
-// IsXDSTP tells whether a name has the form of an xdstp name.
+// IsXDSTP reports whether a name has the form of an xdstp name.
 func IsXDSTP(name string) bool { return strings.HasPrefix(name, xdstpScheme) }

@@ -155,8 +155,7 @@ func (b *Builder) refuse(kind resource.Kind, r Refusal) {
 type Plan interface {
 	// VersionString is the version as clients get it.
 	VersionString() string
-	// ServiceNames lists the services, sorted and unique. The slice is not
-	// changed by anybody.
+	// ServiceNames lists the services, sorted and unique. The slice never changes.
 	ServiceNames() []string
 	// Spec gives a service; nil when there is none of that name.
 	Spec(name string) *isobar.Service

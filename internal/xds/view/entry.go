@@ -172,8 +172,8 @@ type staticKey struct {
 	old  bool // for old Envoys
 }
 
-// Bounds on what is kept: any number of names stands for a service, and whoever
-// asks may make them up. What is beyond is encoded at each request.
+// Bounds on stored names: any number of names stands for a service, and clients may make them up.
+// Names beyond the bounds are encoded at each request.
 const (
 	maxRenamed     = 1024     // names of a service
 	maxRenamedSize = 64 << 20 // bytes, estimated, of all that are kept by one builder

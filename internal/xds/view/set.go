@@ -58,7 +58,7 @@ func (s *Set) Head() mem.Buffer { return s.head }
 // Seq counts the sets: a later set has a higher number.
 func (s *Set) Seq() uint64 { return s.seq }
 
-// Has tells whether there is a service of that name.
+// Has reports whether there is a service of that name.
 func (s *Set) Has(service string) bool { return s.static[service] != nil }
 
 // Serves reports whether there is a resource of that kind and name, or will be
@@ -105,7 +105,7 @@ type static struct {
 	renamed renamed // under xdstp names
 }
 
-// fits tells whether the service still has this form.
+// fits reports whether the service still has this form.
 func (s *static) fits(spec *isobar.Service, limit uint32) bool {
 	settings := settingsOf(spec, limit)
 	return s.spec.ORCA == spec.ORCA && s.spec.SameCluster(&settings) &&

@@ -185,7 +185,7 @@ func (a *Server) CutWatches() {
 	})
 }
 
-// Count tells how often a request came, as "list services" or "watch nodes".
+// Count returns how often a request came, as "list services" or "watch nodes".
 func (a *Server) Count(request string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -344,8 +344,8 @@ func wholeWrites(t *testing.T, open Open) {
 	}
 }
 
-// writesWithoutLeader asserts that any replica may write for operators while nobody leads,
-// in sequence, that the next leader finds it, and that no replica may while one leads.
+// writesWithoutLeader asserts that any replica may write for operators while no replica leads, in
+// sequence, that the next leader finds it, and that no replica may while one leads.
 func writesWithoutLeader(t *testing.T, open Open) {
 	t.Helper()
 	a, b := Replica("a", 1), Replica("b", 1)

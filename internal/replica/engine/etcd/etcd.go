@@ -30,7 +30,7 @@ import (
 // runs out.
 const DefaultTTL = 10 * time.Second
 
-// maxMembers bounds what is read of the replicas that don't lead.
+// maxMembers bounds the number of replicas that are read beside the leader.
 const maxMembers = 4 * group.MaxReplicas
 
 // Options of an Engine. Client, Group and Self are required.
@@ -129,12 +129,12 @@ func (e *Engine) do(ctx context.Context, r group.Request) (group.Standing, error
 	return st.Standing, nil
 }
 
-// state is what etcd had at one revision.
+// state is the content of etcd at one revision.
 type state struct {
 	group.Standing
 
-	leader *mvccpb.KeyValue // nil = nobody leads
-	claim  *mvccpb.KeyValue // nil = nobody claimed
+	leader *mvccpb.KeyValue // nil = no replica leads
+	claim  *mvccpb.KeyValue // nil = no replica claimed
 
 	presence []clientv3.LeaseID // of Present
 }
@@ -180,7 +180,7 @@ func (e *Engine) decode(kvs []*mvccpb.KeyValue) (*state, error) {
 				return nil, fmt.Errorf("%s: %w", kv.GetKey(), err)
 			}
 		case strings.HasPrefix(key, "members/") && len(st.Present) < group.MaxReplicas:
-			// What can't be read is left out: it is a hint.
+			// An unreadable entry is left out: it is a hint.
 			reaches, err := strconv.Atoi(string(kv.GetValue()))
 			if err == nil && reaches >= 0 && reaches <= group.MaxReplicas {
 				st.Present = append(st.Present, group.Presence{Name: strings.TrimPrefix(key, "members/"), Reaches: reaches})
@@ -231,8 +231,8 @@ func (e *Engine) renew(ctx context.Context, st *state) (group.Standing, error) {
 	return after.Standing, nil
 }
 
-// ages finds out how long ago replicas left what they reach: a replica that was killed
-// leaves it for as long as its lease. What can't be found out counts as old: it is a hint.
+// ages finds out the age of the replicas' entries: a replica that was killed leaves its entry for
+// as long as its lease. An unknown age counts as old: it is a hint.
 func (e *Engine) ages(ctx context.Context, st *state) {
 	for i := range st.Present {
 		st.Present[i].Age = e.opts.TTL
@@ -265,8 +265,7 @@ func (e *Engine) claim(ctx context.Context, st *state, c group.Claim) (group.Sta
 	return e.again(ctx)
 }
 
-// announce leaves what the replica reaches for a leader that may be cut off from
-// it.
+// announce writes how many replicas this one reaches, for a leader that may be cut off from it.
 func (e *Engine) announce(ctx context.Context, reaches int) error {
 	known := e.presence != 0
 	if known {
@@ -296,9 +295,9 @@ func (e *Engine) announce(ctx context.Context, reaches int) error {
 	return nil
 }
 
-// watch signals when the leader's key goes. It is a hint: what counts is what a
-// request reads. A watch that ends, as when its revision was compacted away or etcd
-// was restored, restarts at the present.
+// watch signals when the leader's key goes. It is a hint: only the results of requests count. A
+// watch that ends, as when its revision was compacted away or etcd was restored, restarts at the
+// present.
 func (e *Engine) watch(ctx context.Context) {
 	defer close(e.done)
 	pause := time.NewTimer(0)

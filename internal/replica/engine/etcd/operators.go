@@ -42,7 +42,7 @@ const (
 	headFormat = 1
 )
 
-// head is what stands under operators/head.
+// head is the value of operators/head.
 type head struct {
 	Format   int    `json:"format"`
 	Sequence uint64 `json:"sequence"`
@@ -56,7 +56,7 @@ func (e *Engine) operators() string {
 	return strings.TrimSuffix(e.prefix, "election/") + "operators/"
 }
 
-// shelf is what etcd had of operators at one revision.
+// shelf is the operators' part of etcd at one revision.
 type shelf struct {
 	head     head
 	revision int64 // at which head was written; 0 = never
@@ -237,7 +237,7 @@ func newLogID() (string, error) {
 	return hex.EncodeToString(id[:]), err
 }
 
-// guard is what must hold for a write of the claim's leader, or of a group without one.
+// guard is the condition for a write of the claim's leader, or of a group without one.
 func (e *Engine) guard(claim group.Claim) ([]clientv3.Cmp, error) {
 	if claim.IsZero() {
 		return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(e.prefix+"leader"), "=", 0)}, nil
@@ -314,7 +314,7 @@ func (s *shelf) unchanged(key string, guard []clientv3.Cmp) []clientv3.Cmp {
 	return append(slices.Clone(guard), clientv3.Compare(clientv3.ModRevision(key), "=", s.revision))
 }
 
-// refused says why a transaction was: by its head, or by who leads.
+// refused says why a transaction was refused: by its head, or by its leader.
 func (s *shelf) refused(r *clientv3.TxnResponse) error {
 	var now int64
 	if kvs := r.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {

@@ -55,7 +55,7 @@ func Open(dir, groupName string, self group.Identity) (*Engine, error) {
 	return &Engine{dir: dir, group: groupName, self: self, name: name}, nil
 }
 
-// checkGroup allows what makes a file name everywhere.
+// checkGroup allows only characters that file names may have on every system.
 func checkGroup(name string) error {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	if name == "" || len(name) > 100 || strings.Trim(name, letters) != "" || name[0] == '.' {
@@ -66,7 +66,7 @@ func checkGroup(name string) error {
 
 func (e *Engine) path(kind string) string { return filepath.Join(e.dir, e.group+"."+kind) }
 
-// Changed implements [engine.Engine]: a lock tells nobody that it is free.
+// Changed implements [engine.Engine]: a lock does not signal that it is free.
 func (e *Engine) Changed() <-chan struct{} { return nil }
 
 // Close gives leadership up, if this replica has it.
@@ -95,7 +95,7 @@ func (e *Engine) Do(ctx context.Context, r group.Request) (group.Standing, error
 }
 
 func (e *Engine) run(r group.Request) error {
-	if e.lock != nil && !e.inPlace(e.lock) { // somebody removed the file: others lock a new one
+	if e.lock != nil && !e.inPlace(e.lock) { // the file was removed: others lock a new one
 		if err := e.release(); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (e *Engine) run(r group.Request) error {
 	return nil
 }
 
-// acquire locks the file, if nobody has. A replica that can't read the claim, as one of an
+// acquire locks the file, if no replica has. A replica that can't read the claim, as one of an
 // earlier version may not, leaves leadership to the others.
 func (e *Engine) acquire() error {
 	if e.lock != nil {
@@ -131,7 +131,7 @@ func (e *Engine) acquire() error {
 	if !e.inPlace(f) { // it was replaced meanwhile; the next try finds the new one
 		return f.Close()
 	}
-	// The name is a hint for others; what counts is the lock.
+	// The name is a hint for others; only the lock counts.
 	err = f.Truncate(0)
 	if err == nil {
 		_, err = f.WriteAt(e.name, 0)
@@ -226,7 +226,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	return data, errors.Join(err, f.Close())
 }
 
-// standing reads who leads and what is claimed.
+// standing reads the leader and the claim.
 func (e *Engine) standing() (group.Standing, error) {
 	c, err := e.readClaim()
 	if err != nil {
@@ -250,7 +250,7 @@ func (e *Engine) holder() (group.Identity, error) {
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	if flock(f, syscall.LOCK_SH) == nil {
-		return group.Identity{}, nil // nobody; closing the file gives this lock back
+		return group.Identity{}, nil // no replica leads; closing the file returns this lock
 	}
 	data, err := io.ReadAll(io.LimitReader(f, 2048))
 	if err != nil {

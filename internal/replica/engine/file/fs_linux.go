@@ -2,8 +2,8 @@ package file
 
 import "syscall"
 
-// networkFileSystems are the kinds whose locks don't exclude, or only on one
-// machine. FUSE is among them: what is behind it can't be told.
+// networkFileSystems are the kinds whose locks don't exclude, or only on one machine. FUSE is
+// among them: the file system behind it is unknown.
 var networkFileSystems = map[uint32]string{
 	0x00006969: "NFS",
 	0x0000517B: "SMB",

@@ -12,13 +12,13 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
-// maxOperatorBytes bounds the file of what operators wrote.
+// maxOperatorBytes bounds the file of operators' writes.
 const maxOperatorBytes = 256 << 20
 
 // operatorFormat is the version of written that this program writes and reads.
 const operatorFormat = 1
 
-// written is the file of what operators wrote.
+// written is the file of operators' writes.
 type written struct {
 	Format   int                        `json:"format"`
 	Sequence uint64                     `json:"sequence"`
@@ -92,8 +92,8 @@ func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous
 	return replace(e.path("operators"), data)
 }
 
-// mayWrite returns an error unless this replica leads with the claim, or, for the zero
-// claim, nobody leads until unlock.
+// mayWrite returns an error unless this replica leads with the claim, or, for the zero claim, no
+// replica leads until unlock.
 func (e *Engine) mayWrite(claim group.Claim) (unlock func(), err error) {
 	leads := e.lock != nil && e.inPlace(e.lock)
 	if claim.IsZero() {

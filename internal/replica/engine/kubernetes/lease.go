@@ -5,8 +5,8 @@
 //	spec.renewTime                    changes with each renewal
 //	annotation isobar.dev/group       the group that the Lease belongs to
 //	annotation isobar.dev/claim       the newest claim
-//	annotation isobar.dev/present     what replicas that do not lead reach; see presence.go
-//	annotation isobar.dev/operators   the head of what operators wrote; see operators.go
+//	annotation isobar.dev/present     how many replicas each follower reaches; see presence.go
+//	annotation isobar.dev/operators   the head of operators' writes; see operators.go
 //
 // All of it is in one object, so each write replaces exactly the state that it was decided
 // on: the API server refuses an update whose resource version is not the newest. No clock
@@ -56,7 +56,7 @@ const (
 // Options of an Engine. All but Duration are required.
 type Options struct {
 	Config    *rest.Config // of the API server
-	Namespace string       // of the Lease and of what operators write
+	Namespace string       // of the Lease and of the operators' objects
 	Lease     string       // its name
 	Group     string
 	Self      group.Identity
@@ -80,7 +80,7 @@ type Engine struct {
 	beats  uint64
 
 	writing   sync.Mutex // held while operators write
-	collected uint64     // the epoch in which what earlier ones left was removed
+	collected uint64     // the epoch in which objects of earlier ones were removed
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -128,8 +128,8 @@ func decode(holder string) (group.Identity, error) {
 	return group.Identity{Name: holder[:at], Incarnation: incarnation}, nil
 }
 
-// Changed implements [engine.Engine]: replicas tell each other when they hand leadership
-// over, and nothing tells that a Lease has run out.
+// Changed implements [engine.Engine]: replicas send each other a message when they hand
+// leadership over, and no event shows that a Lease has run out.
 func (e *Engine) Changed() <-chan struct{} { return nil }
 
 // Close implements [engine.Engine]. What the replica holds ends with its Lease; release
@@ -197,7 +197,7 @@ type state struct {
 	present map[string]present // by name
 }
 
-// holderText is the encoded holder; empty where nobody leads.
+// holderText is the encoded holder; empty if no replica leads.
 func (s *state) holderText() string {
 	if s.lease == nil || s.lease.Spec.HolderIdentity == nil {
 		return ""

@@ -51,7 +51,7 @@ const (
 	leaseLabel, epochLabel = "isobar.dev/lease", "isobar.dev/epoch"
 )
 
-// head says what of the objects counts.
+// head lists the objects that count.
 type head struct {
 	Format   int      `json:"format"`
 	Sequence uint64   `json:"sequence"`
@@ -80,9 +80,8 @@ var _ engine.Operators = (*Engine)(nil)
 // errPartMissing says that an object of the list does not exist.
 var errPartMissing = errors.New("an object OperatorState that counts was deleted")
 
-// ReadOperators implements [engine.Operators]. Where somebody deleted an object that
-// counts, it returns what there is where nothing was ever written, so that the group
-// writes what it knows again.
+// ReadOperators implements [engine.Operators]. If an object that counts was deleted, it returns
+// the same as if nothing was ever written, so that the group writes its state again.
 func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
 	for range tries {
 		s, err := e.read(ctx)
@@ -201,7 +200,7 @@ func (e *Engine) writeOperators(ctx context.Context, claim group.Claim, previous
 	case errors.Is(err, engine.ErrNotLeading), errors.Is(err, engine.ErrLed), errors.Is(err, engine.ErrStale):
 		e.remove(ctx, made)
 		return err
-	case err != nil: // it may have happened; the next leader removes what does not count
+	case err != nil: // the write may have happened; the next leader removes objects that do not count
 		return err
 	}
 	if len(keep) == 0 {
@@ -213,8 +212,8 @@ func (e *Engine) writeOperators(ctx context.Context, claim group.Claim, previous
 	return nil
 }
 
-// guarded returns an error unless this replica leads with the claim, or, for the zero
-// claim, nobody leads.
+// guarded returns an error unless this replica leads with the claim, or, for the zero claim, no
+// replica leads.
 func (e *Engine) guarded(s *state, claim group.Claim) error {
 	if claim.IsZero() {
 		now := time.Now()
@@ -242,7 +241,7 @@ func (e *Engine) damaged(ctx context.Context, h head, previous uint64) (head, er
 	return h, fmt.Errorf("%w: the last one has number %d, not %d", engine.ErrStale, h.Sequence, previous)
 }
 
-// plan returns what a write has to make, and which objects count beside it.
+// plan returns the object that a write has to make, and the objects that count beside it.
 func (e *Engine) plan(ctx context.Context, from head, changes []engine.Change) (parts [][]v1alpha1.OperatorChange, keep []string, err error) {
 	parts = split(changes)
 	if len(from.Parts)+len(parts) <= maxParts {
@@ -317,8 +316,8 @@ func (e *Engine) make(ctx context.Context, claim group.Claim, parts [][]v1alpha1
 	return made, nil
 }
 
-// commit has the Lease list what counts. Renewals change the Lease, too: it restarts as
-// long as nobody else wrote for operators or leads.
+// commit has the Lease list the objects that count. Renewals change the Lease, too: it restarts
+// as long as no other replica wrote for operators or leads.
 func (e *Engine) commit(ctx context.Context, s *state, claim group.Claim, counts head) error {
 	data, err := json.Marshal(counts)
 	if err != nil {
@@ -348,22 +347,22 @@ func (e *Engine) commit(ctx context.Context, s *state, claim group.Claim, counts
 	return fmt.Errorf("it changed during each of %d attempts to write it", tries)
 }
 
-// unclaimed is the Lease of a group in which nobody has led yet.
+// unclaimed is the Lease of a group in which no replica has led yet.
 func (e *Engine) unclaimed() *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Name: e.opts.Lease, Namespace: e.opts.Namespace, Annotations: map[string]string{groupKey: e.opts.Group},
 	}}
 }
 
-// remove removes objects that don't count. What stays takes room and does no harm.
+// remove removes objects that don't count. Remaining ones take space and do no harm.
 func (e *Engine) remove(ctx context.Context, names []string) {
 	for _, name := range names {
 		_ = e.client.Verb(http.MethodDelete).AbsPath(e.objects(), name).Do(ctx).Error()
 	}
 }
 
-// collect removes what writes of earlier epochs left that never counted. No leader of an
-// earlier epoch can have the Lease list it any more.
+// collect removes objects of earlier epochs that never counted. No leader of an earlier epoch can
+// have the Lease list them any more.
 func (e *Engine) collect(ctx context.Context, claim group.Claim, counts head) error {
 	data, err := e.client.Get().AbsPath(e.objects()).Param("labelSelector", leaseLabel+"="+e.opts.Lease).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(ctx).Raw()

@@ -18,14 +18,14 @@ import (
 // name.
 const presentKey = "isobar.dev/present"
 
-// present is what one replica left. Beat differs with each confirmation: a reader tells by
+// present is the entry of one replica. Beat differs with each confirmation: a reader measures by
 // its own clock how old one is.
 type present struct {
 	Reaches int    `json:"reaches"`
 	Beat    string `json:"beat"`
 }
 
-// sighting is what an engine has read of another replica.
+// sighting is an engine's reading of another replica's entry.
 type sighting struct {
 	last present
 	at   time.Time // when it was first read so; zero = before this engine looked
@@ -45,7 +45,7 @@ func decodePresent(text string) (map[string]present, error) {
 	return out, nil
 }
 
-// sight notes what the others left. e.observing is held.
+// sight records the entries of the others. e.observing is held.
 func (e *Engine) sight(s *state, now time.Time) {
 	first := e.sightings == nil
 	before := e.sightings
@@ -62,7 +62,7 @@ func (e *Engine) sight(s *state, now time.Time) {
 	}
 }
 
-// presences returns what the others left within the time of the lease, sorted by name.
+// presences returns the entries of the others within the time of the lease, sorted by name.
 func (e *Engine) presences(now time.Time) (out []group.Presence) {
 	e.observing.Lock()
 	defer e.observing.Unlock()
@@ -75,8 +75,8 @@ func (e *Engine) presences(now time.Time) (out []group.Presence) {
 	return out
 }
 
-// announced returns the Lease with what this replica reaches; false if what it left says
-// that and is young enough.
+// announced returns the Lease with the number of replicas that this one reaches; false if its
+// entry already says that and is young enough.
 func (e *Engine) announced(s *state, reaches int, now time.Time) (*coordinationv1.Lease, bool, error) {
 	left, is := s.present[e.opts.Self.Name]
 	if reaches < 1 || is && left == e.left && left.Reaches == reaches && now.Sub(e.leftAt) < e.opts.Duration/3 {
@@ -90,8 +90,7 @@ func (e *Engine) announced(s *state, reaches int, now time.Time) (*coordinationv
 	return next, true, setPresent(next, all)
 }
 
-// forget leaves out of a Lease what this replica left, which leads, and what others left
-// long ago.
+// forget removes from a Lease the entry of this replica, which leads, and old entries of others.
 func (e *Engine) forget(next *coordinationv1.Lease, s *state, now time.Time) error {
 	all := maps.Clone(s.present)
 	delete(all, e.opts.Self.Name)
