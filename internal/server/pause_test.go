@@ -225,7 +225,7 @@ func TestRollbackKeepsTheReserve(t *testing.T) {
 					t.Errorf("asked first: %d %+v", code, asked)
 				}
 				if every > 0 {
-					if code := w.order("/v1/rollback", body, &refused); code != 409 || !strings.Contains(refused.Error, "without one more zone: checkout: it would no longer survive the loss of us/a: eu/a at 1") || !strings.Contains(refused.Fix, "--force") {
+					if code := w.order("/v1/rollback", body, &refused); code != 409 || !strings.Contains(refused.Error, "without one more zone: checkout: it would no longer survive the loss of us/a: eu/a at 8") || !strings.Contains(refused.Fix, "--force") {
 						t.Fatalf("%d %+v", code, refused)
 					}
 					if p := w.server.Plan(); len(p.Paused) != 0 || apart(now, p) > 0.5 {

@@ -88,7 +88,7 @@ func TestExponentialQuantiles(t *testing.T) {
 }
 
 // TestUtilizationOfAStation: what an endpoint reports is the work that began, each part
-// of it less the longer ago it began. The twin adds up all work anew.
+// of it less the longer ago it began. The twin adds up all work again.
 func TestUtilizationOfAStation(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	q := station{serving: &Serving{Variation: 0.1}, free: make([]float64, 2)}
