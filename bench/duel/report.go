@@ -27,7 +27,8 @@ type result struct {
 func (r *result) write(to io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n`%s`: %s (load average %s)\n\n", r.Scenario, r.About, r.Load)
-	b.WriteString("| Policy | Mean, ms | last third | 99th percentile | Failed | Fullest zone | its peak | Cross-region | MB | Simulated: mean, failed (lowest to highest) |\n" +
+	b.WriteString("| Policy | Mean, ms | last third | 99th percentile | Failed | Fullest zone | its peak | Cross-region | MB | " +
+		"Simulated: mean, failed (lowest to highest) |\n" +
 		"|---|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		f := &r.Figures[i]
