@@ -347,7 +347,8 @@ type Authority struct {
 
 // Attention tells what needs attention about an authority, if anything does.
 func (a *Authority) Attention(now time.Time) (Attention, bool) {
-	return a.attention(now, fmt.Sprintf("%s in client_ca of the listener %s", a.Subject, a.Name), "clients whose certificates it signs are refused")
+	out, needs := a.attention(now, fmt.Sprintf("%s in client_ca of the listener %s", a.Subject, a.Name), "clients whose certificates it signs are refused")
+	return out.As(Warning), needs
 }
 
 // DiscoveryCertificate is the name of the certificate that is shown to the control

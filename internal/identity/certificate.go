@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -114,7 +115,8 @@ func (c *Certificates) Validity() (from, until time.Time) {
 	return current.from, current.until
 }
 
-// Authorities lists who signs the certificates of clients, by the files in force.
+// Authorities lists who signs the certificates of clients, by the files in force, without
+// certificates that others in the files renew.
 func (c *Certificates) Authorities() []Authority { return c.current.Load().authorities }
 
 // replace puts new contents of the files in force, if they are good. A
@@ -218,6 +220,7 @@ func parseAuthorities(data []byte) (pool *x509.CertPool, all []Authority, err er
 	}
 	pool = x509.NewCertPool()
 	n := 0
+	var certs []*x509.Certificate
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != certificateBlock {
 			continue
@@ -228,12 +231,24 @@ func parseAuthorities(data []byte) (pool *x509.CertPool, all []Authority, err er
 			return nil, nil, fmt.Errorf("certificate %d: %w", n, err)
 		}
 		pool.AddCert(cert)
-		all = append(all, Authority{Name: cert.Subject.String(), From: cert.NotBefore, Until: cert.NotAfter})
+		certs = append(certs, cert)
 	}
 	if n == 0 {
 		return nil, nil, errNoPEM
 	}
+	for _, cert := range certs {
+		if !slices.ContainsFunc(certs, func(other *x509.Certificate) bool { return renews(other, cert) }) {
+			all = append(all, Authority{Name: cert.Subject.String(), From: cert.NotBefore, Until: cert.NotAfter})
+		}
+	}
 	return pool, all, nil
+}
+
+// renews reports whether a certificate is that of the same authority with the same key as an
+// old one, and ends later: what the old one signed is valid with the new one.
+func renews(cert, old *x509.Certificate) bool {
+	return cert.NotAfter.After(old.NotAfter) && bytes.Equal(cert.RawSubject, old.RawSubject) &&
+		bytes.Equal(cert.RawSubjectPublicKeyInfo, old.RawSubjectPublicKeyInfo)
 }
 
 // wrongAuthority is the failure of a client that does not know the server's authority.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -344,5 +345,32 @@ func TestFilesThatAreWrittenInParts(t *testing.T) {
 	testhelp.Eventually(t, "the new certificate", func() bool { return l.must(client) != before })
 	if strings.Contains(l.log.String(), "rejected") {
 		t.Errorf("told: %s", l.log.String())
+	}
+}
+
+// TestAuthoritiesThatWereRenewed asserts that an old certificate of an authority does not count
+// beside a new one with the same key, which is good for what the old one signed.
+func TestAuthoritiesThatWereRenewed(t *testing.T) {
+	old, other := identitytest.NewCAUntil(t, time.Now().Add(-time.Hour)), identitytest.NewCA(t)
+	renewed := old.Renewed(time.Now().Add(time.Hour))
+	for name, tt := range map[string]struct {
+		bundle []byte
+		want   int
+	}{
+		"the old one alone":  {old.PEM, 1},
+		"both":               {slices.Concat(old.PEM, renewed.PEM), 1},
+		"the new one first":  {slices.Concat(renewed.PEM, old.PEM), 1},
+		"with another's key": {slices.Concat(old.PEM, other.PEM), 2},
+	} {
+		f := other.Write(t.TempDir(), identitytest.Leaf{})
+		identitytest.Replace(t, f.ClientCA, tt.bundle)
+		c, err := identity.OpenCertificates(f, identity.Options{Name: "xds"})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got := c.Authorities()
+		if len(got) != tt.want || tt.want == 1 && name != "the old one alone" && got[0].Until.Before(time.Now()) {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }

@@ -28,7 +28,8 @@ func TestFutile(t *testing.T) {
 		{"a success in between", []counted{fails(3), {issued: 3, success: 1, errors: 2}, fails(1), fails(1)}, 2, 2, 0.1},
 		{"a success at the end", append(repeat(6, fails(3)), counted{issued: 1, success: 1}), 0, 0, 0},
 		{"on their way", []counted{{issued: 3, inProgress: 3}, {issued: 3, inProgress: 6}}, 6, 0, 0.2},
-		{"the client leaves before headers", repeat(3, counted{issued: 2}), 5.8, 3.9, 0.2},
+		{"the client leaves before headers", append([]counted{{issued: 1, success: 1}}, repeat(3, counted{issued: 2})...), 5.8, 5.8, 0.2},
+		{"a proxy of TCP never reports a success", repeat(6, counted{issued: 5}), 25, 0, 1},
 		{"many are remembered as 25", repeat(20, fails(500)), 25, 25, 0.1},
 		{"long ago", append(repeat(6, fails(500)), repeat(60, counted{})...), 2, 2, 0.3},
 	} {

@@ -113,9 +113,14 @@ type Futile struct {
 	Attempts, Failed float64
 }
 
-// count takes in what a source sent to a locality in newly measured time.
-func (f *Futile) count(l *LandedLoad, news time.Duration) {
-	failed := l.Errors + l.Abandoned
+// count takes in what a source sent to a locality in newly measured time. succeeds says that
+// some request of the service has succeeded. Clients that never report a success, such as TCP
+// proxies, leave all requests without an error abandoned.
+func (f *Futile) count(l *LandedLoad, news time.Duration, succeeds bool) {
+	failed := l.Errors
+	if succeeds {
+		failed += l.Abandoned
+	}
 	f.Attempts += max(l.Issued, failed) * news.Seconds()
 	f.Failed += failed * news.Seconds()
 	if f.Attempts > mostFutile {
@@ -138,6 +143,9 @@ type SiteFutile struct {
 
 // fail counts for each source, and for each locality, the requests since one succeeded.
 func (s *service) fail(loads []SourceLoad, wall, interval time.Duration) {
+	for i := range loads {
+		s.succeeds = s.succeeds || slices.ContainsFunc(loads[i].Landed, func(l LandedLoad) bool { return l.Succeeded > 0 })
+	}
 	for i := range s.futile {
 		s.futile[i].fade(wall, interval)
 	}
@@ -146,9 +154,9 @@ func (s *service) fail(loads []SourceLoad, wall, interval time.Duration) {
 		f.fade(wall, interval)
 		for j := range l.Landed {
 			x := &l.Landed[j]
-			f.count(x, l.newest.time)
+			f.count(x, l.newest.time, s.succeeds)
 			if l.newest.time > 0 && x.Errors+x.Abandoned > 0 {
-				s.futileAt(x.Locality).count(x, l.newest.time)
+				s.futileAt(x.Locality).count(x, l.newest.time, s.succeeds)
 			}
 		}
 	}

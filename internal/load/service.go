@@ -32,6 +32,7 @@ type service struct {
 
 	outcomes outcomes // of its newest requests
 	lately   lately
+	succeeds bool         // some request was seen to succeed
 	futile   []SiteFutile // sorted by locality; where the newest request succeeded, none
 
 	heldSince time.Time // since when too many of its streams are missing; zero = they are not

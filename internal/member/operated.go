@@ -180,13 +180,18 @@ func (o *Operated) pause(ctx context.Context, current func() *plan.Plan) error {
 	return nil
 }
 
+// pauseKey is the key of the pause of a service, or of all services for an empty name.
+func pauseKey(service string) string {
+	if service == "" {
+		return pauseAll
+	}
+	return pausePrefix + url.PathEscape(service)
+}
+
 func pauseEntries(p plan.Pauses) (map[string][]byte, error) {
 	out := make(map[string][]byte, len(p))
 	for _, x := range p {
-		key := pausePrefix + url.PathEscape(x.Service)
-		if x.Service == "" {
-			key = pauseAll
-		}
+		key := pauseKey(x.Service)
 		data, err := json.Marshal(pauseEntry{Format: pauseFormat, Pause: x})
 		if err != nil {
 			return nil, err
@@ -216,6 +221,9 @@ func pausesOf(entries map[string][]byte) (plan.Pauses, map[string][]byte, error)
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("entry %s can't be read: %w", key, err)
+		}
+		if e.Format < 1 || key != pauseKey(e.Pause.Service) {
+			return nil, nil, fmt.Errorf("entry %s can't be read: it has format %d and the service %q", key, e.Format, e.Pause.Service)
 		}
 		out = out.With(e.Pause)
 		own[key] = entries[key]

@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -179,18 +180,19 @@ func (c *groupConfiguration) restore(ctx context.Context, w, newer written) (wri
 	return written{Sequence: next, Entries: newer.Entries}, nil
 }
 
-// repair writes entries that can't be read again, with the values that the last plan of the
-// group has. It refuses entries that the plan does not have, and those of a later format.
+// repair writes damaged entries again, with the values that the last plan of the group has:
+// those that are no JSON objects. It refuses entries that the plan does not have, and objects
+// that this program can't read, because another version may have written them.
 func (c *groupConfiguration) repair(ctx context.Context, w, newer written) (written, error) {
 	var changes []engine.Change
 	for _, key := range slices.Sorted(maps.Keys(w.Entries)) {
 		err := readable(key, w.Entries[key])
 		switch data, known := newer.Entries[key]; {
 		case err == nil:
-		case errors.Is(err, group.ErrNewerFormat) || errors.Is(err, discovery.ErrNewerFormat):
-			return w, err
+		case json.Unmarshal(w.Entries[key], &map[string]json.RawMessage{}) == nil:
+			return w, fmt.Errorf("%w; let a replica of the version that wrote it lead, or %s", err, removeKey)
 		case !known || readable(key, data) != nil:
-			return w, fmt.Errorf("%w, and no plan of the group has it: remove this entry from the election engine, then write it again", err)
+			return w, fmt.Errorf("%w, and no plan of the group has it: %s", err, removeKey)
 		default:
 			c.log.Error("an entry of the election engine can't be read", "error", err, "data", string(w.Entries[key][:min(maxShown, len(w.Entries[key]))]))
 			changes = append(changes, engine.Change{Key: key, Data: data})
@@ -207,6 +209,9 @@ func (c *groupConfiguration) repair(ctx context.Context, w, newer written) (writ
 	engine.Apply(w.Entries, changes)
 	return written{Sequence: w.Sequence + 1, Entries: w.Entries}, nil
 }
+
+// removeKey is the last remedy for an entry that can't be read.
+const removeKey = "remove its key from the election engine, then order the same again"
 
 // maxShown bounds what the log shows of an entry that can't be read, in bytes.
 const maxShown = 200

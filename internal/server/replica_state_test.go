@@ -368,7 +368,7 @@ func TestUnreadableWritesOfOperators(t *testing.T) {
 	a = startMember(t, config)
 	testhelp.Eventually(t, "status names the entry", func() bool { return strings.Contains(a.group().Takeover, "services/unknown") })
 	s := a.status()
-	if text := attends(t, s, admin.TakeoverFailed).Text; !strings.Contains(text, "remove this entry from the election engine") {
+	if text := attends(t, s, admin.TakeoverFailed).Text; !strings.Contains(text, "remove its key from the election engine") {
 		t.Errorf("no fix in %q", text)
 	}
 	if p := a.server.Plan(); p == nil || p.Version != before {
@@ -377,4 +377,16 @@ func TestUnreadableWritesOfOperators(t *testing.T) {
 	damage(func(entries map[string]json.RawMessage) { delete(entries, "services/unknown") })
 	testhelp.Eventually(t, "a decides", func() bool { return a.server.Plan().Version > before && a.group().Takeover == "" })
 	agree(t, "what operators wrote stays", want, a)
+	a.end()
+
+	// An object that can't be read may be of another version, and is not written over.
+	later := `{"format": 1, "service": {"name": "search", "policy": "of a later version"}}`
+	damage(func(entries map[string]json.RawMessage) { entries["services/search"] = json.RawMessage(later) })
+	a = startMember(t, config)
+	testhelp.Eventually(t, "status names the other version", func() bool { return strings.Contains(a.group().Takeover, "of the version that wrote it") })
+	damage(func(entries map[string]json.RawMessage) {
+		if data := string(entries["services/search"]); !strings.Contains(data, "of a later version") {
+			t.Errorf("the entry is %s now", data)
+		}
+	})
 }

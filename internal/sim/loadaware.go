@@ -43,6 +43,9 @@ func newAware(w *world) *loadAware {
 		n := len(s.sites)
 		if w.requests != nil {
 			c.told = slices.Repeat([]float64{-1}, len(s.endpoints))
+			for i := range s.endpoints {
+				s.endpoints[i].station.reports = true
+			}
 		}
 		b.proxies[c.id] = proxyView{utilization: make([]float64, n), known: make([]bool, n)}
 	}

@@ -110,9 +110,10 @@ type station struct {
 	begin   []float64 // when those begin that wait, in order
 
 	// What it reports of its utilization.
-	begun  []begun // not yet counted, in order
-	work   float64 // begun lately, as a part of what the workers can do
-	worked float64 // seconds, when work was brought up to date
+	reports bool
+	begun   []begun // not yet counted, in order
+	work    float64 // begun lately, as a part of what the workers can do
+	worked  float64 // seconds, when work was brought up to date
 }
 
 // begun is work that begins at a moment, seconds of one worker.
@@ -173,7 +174,9 @@ func (q *station) serve(at, mean, slow, failing, timeout float64, rng *rand.Rand
 	}
 	length := mean * varying(rng, q.serving.Variation)
 	q.free[first] = start + length
-	q.begun = append(q.begun, begun{start, length})
+	if q.reports {
+		q.begun = append(q.begun, begun{start, length})
+	}
 	if end = q.free[first] + slow; end-at > timeout {
 		return at + timeout, false
 	}

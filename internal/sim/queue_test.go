@@ -91,7 +91,7 @@ func TestExponentialQuantiles(t *testing.T) {
 // of it less the longer ago it began. The twin adds up all work again.
 func TestUtilizationOfAStation(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	q := station{serving: &Serving{Variation: 0.1}, free: make([]float64, 2)}
+	q := station{serving: &Serving{Variation: 0.1}, free: make([]float64, 2), reports: true}
 	var all []begun
 	at := 0.0
 	for range 2000 {

@@ -77,6 +77,9 @@ func readable(data []byte) (string, *Problem) {
 	}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark
 	if utf8.Valid(data) {
+		if bytes.Contains(data, []byte("\r\n")) { // YAML reads both ends of lines alike
+			data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+		}
 		return string(data), nil
 	}
 	pos := Position{1, 1}

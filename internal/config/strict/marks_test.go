@@ -48,3 +48,18 @@ func TestLargeTextsAreTold(t *testing.T) {
 		t.Errorf("a document of common form: %+v", p)
 	}
 }
+
+// TestLargeTextsOfAllFieldNames asserts that digits in names of fields, and lines that end with
+// CRLF, leave a document of common form as large as it may be.
+func TestLargeTextsOfAllFieldNames(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("n1_interval: 5s\nzones: {clients_2017: 1}\nendpoints:\n")
+	for range MaxMarks {
+		b.WriteString("  - {address: '10.0.0.1:80', x1: 2}\n")
+	}
+	for name, text := range map[string]string{"LF": b.String(), "CRLF": strings.ReplaceAll(b.String(), "\n", "\r\n")} {
+		if _, ok := Parse("large.yaml", []byte(text)).Root(); !ok {
+			t.Errorf("a document of %d bytes with ends of lines as %s is refused", len(text), name)
+		}
+	}
+}

@@ -215,7 +215,7 @@ func (q *quick) key() int {
 			return 0
 		}
 	} else {
-		for isNamePart(q.ahead(end)) {
+		for c := q.ahead(end); isNamePart(c) || end > 0 && isDigit(c); c = q.ahead(end) {
 			end++
 		}
 	}
@@ -315,7 +315,7 @@ func (q *quick) flowField(beyond int) field {
 	if quoted {
 		end = q.quotedEnd()
 	} else {
-		for isNamePart(q.ahead(end)) {
+		for c := q.ahead(end); isNamePart(c) || end > 0 && isDigit(c); c = q.ahead(end) {
 			end++
 		}
 	}

@@ -140,7 +140,7 @@ func (v Value) unknown(unknown []*field, fields []Field, given map[string]Value)
 		_, there := given[name]
 		switch missing := required(fields, given); {
 		case name != "" && !there:
-			given[name] = Value{doc: v.doc, node: f.value, parent: &v, name: f.name}
+			given[name] = Value{doc: v.doc, node: f.value, parent: &v, name: clip(f.name)}
 		case name == "" && len(unknown) == 1 && len(missing) == 1:
 			told = missing[0]
 			hint += "; " + told + " is missing"

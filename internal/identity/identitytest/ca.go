@@ -46,12 +46,22 @@ func NewCA(tb testing.TB) *CA {
 // NewCAUntil makes an authority that ends at a time, 25 hours after its begin.
 func NewCAUntil(tb testing.TB, end time.Time) *CA {
 	tb.Helper()
+	return authority(tb, newKey(tb), end)
+}
+
+// Renewed is the same authority with the same key, and a certificate that ends at a time.
+func (ca *CA) Renewed(end time.Time) *CA {
+	ca.tb.Helper()
+	return authority(ca.tb, ca.key, end)
+}
+
+func authority(tb testing.TB, key *ecdsa.PrivateKey, end time.Time) *CA {
+	tb.Helper()
 	template := &x509.Certificate{
 		SerialNumber: serial(tb), Subject: pkix.Name{CommonName: "test CA"},
 		NotBefore: end.Add(-25 * time.Hour), NotAfter: end,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	key := newKey(tb)
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		tb.Fatal(err)
