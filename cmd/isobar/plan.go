@@ -138,7 +138,8 @@ func writePlanVerdict(b *strings.Builder, p *admin.Previewed) {
 		}
 	}
 	if len(worse) == 0 {
-		b.WriteString("verdict: nothing gets worse: no locality above its ceiling, no drops, no mean latency that rises by more than 5% and 1 ms, at the demand and the health of now\n\n")
+		b.WriteString("verdict: nothing gets worse: no locality above its ceiling, no drops, " +
+			"no mean latency that rises by more than 5% and 1 ms, at the demand and the health of now\n\n")
 		return
 	}
 	fmt.Fprintf(b, "verdict: think again: %s\n", count(len(worse), "thing gets worse", "things get worse"))
