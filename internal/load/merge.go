@@ -65,7 +65,7 @@ func mergeServices(a, b *ServiceReport) ServiceReport {
 	places := make(map[tierOf]int, len(out.Localities))
 	for i := range out.Localities {
 		l := &out.Localities[i]
-		l.InProgress = 0 // a gauge: a gauge that b lacks stays absent
+		l.InProgress = 0 // a gauge: where b has none, no request is in progress
 		at := tierOf{l.Where(), l.Priority}
 		if _, twice := places[at]; !twice {
 			places[at] = i
