@@ -309,7 +309,7 @@ func (f *flow) take(w window, byArrival bool, arrived time.Time, interval time.D
 
 // missing reports whether the stream is open and its report overdue.
 func (f *flow) missing(now time.Time, interval time.Duration) bool {
-	return f.stream.closed.IsZero() && now.Sub(f.told) > scale(f.stream.due(interval), freshIntervals)
+	return f.stream.closed.IsZero() && now.Sub(f.told) > f.stream.freshFor(interval)
 }
 
 // trust is how far a flow counts now: 1 while reports come or are only late,
@@ -322,8 +322,8 @@ func (f *flow) trust(now time.Time, interval time.Duration) (trust float64, fres
 	}
 	due := f.stream.due(interval)
 	silent := now.Sub(f.told)
-	fresh = f.own && silent <= scale(due, freshIntervals)
-	hold := scale(due, holdIntervals) + due/4 // a report that is a little late is not missing
+	fresh = f.own && silent <= f.stream.freshFor(interval)
+	hold := scale(due, holdIntervals) + due/4 + f.stream.delay // a report that is a little late is not missing
 	if f.source.silent {
 		return 1, fresh // it is not this client that has a problem
 	}

@@ -22,6 +22,7 @@ type stream struct {
 	// lag is how far reports travel behind their windows, as the first one showed; LRS carries no
 	// timestamps.
 	lag         time.Duration
+	delay       time.Duration // see StreamWindow
 	period      time.Duration // at which it really reports, smoothed; 0 before the second report
 	tellsIssued bool          // it has told requests issued, so 0 means none
 	settled     bool          // it has taken over the stream that it replaces
@@ -52,6 +53,12 @@ func (s *stream) paced(gap, interval time.Duration) {
 
 // due is the longest time between two reports that is still regular.
 func (s *stream) due(interval time.Duration) time.Duration { return max(interval, s.period) }
+
+// freshFor is the age up to which the stream's last report counts as fresh. Reports of a replica
+// arrive together: the last one may be as old as a report and such an arrival are apart.
+func (s *stream) freshFor(interval time.Duration) time.Duration {
+	return scale(s.due(interval), freshIntervals) + s.delay
+}
 
 func (s *stream) find(service string) (int, bool) {
 	return slices.BinarySearchFunc(s.flows, service, func(f *flow, n string) int { return strings.Compare(f.source.service.name, n) })
@@ -87,6 +94,7 @@ func (t *Table) register(w *StreamWindow) {
 		i, _ := slices.BinarySearchFunc(t.streams, s.id, func(x *stream, id StreamID) int { return cmp.Compare(x.id, id) })
 		t.streams = slices.Insert(t.streams, i, s)
 	}
+	s.delay = w.Delay
 	if s.arrived.IsZero() {
 		s.opened = later(s.opened, w.Opened)
 	}
@@ -127,7 +135,7 @@ func (t *Table) takeOver() {
 	orphans := map[identity][]*stream{} // each list in order of id
 	for _, s := range t.streams {
 		switch {
-		case !s.closed.IsZero() || t.latest.Sub(s.heard) > scale(s.due(t.interval), freshIntervals):
+		case !s.closed.IsZero() || t.latest.Sub(s.heard) > s.freshFor(t.interval):
 			if len(s.flows) > 0 {
 				orphans[s.identity()] = append(orphans[s.identity()], s)
 			}
@@ -162,7 +170,7 @@ func (t *Table) replaces(heir, old *stream) bool {
 		return heir.opened.Sub(old.closed) <= hold
 	}
 	silent := later(heir.heard, heir.opened).Sub(old.heard)
-	return silent > scale(old.due(t.interval), freshIntervals)
+	return silent > old.freshFor(t.interval)
 }
 
 // inherit moves the flows of old to s. What s has reported itself stands.

@@ -216,6 +216,32 @@ func TestMissingReports(t *testing.T) {
 	}
 }
 
+// TestReportsThatArriveLater asserts that a client of another replica, whose reports arrive once an
+// interval, does not count as silent for the time that they are on their way; and that one which is
+// silent still does.
+func TestReportsThatArriveLater(t *testing.T) {
+	for _, late := range []float64{0.4, 0.6, 0.95} {
+		tab, c := table(), newClient(1, load.AgentGRPC)
+		told := func(i int, reports ...load.Report) *load.ServiceLoad {
+			w := c.window(reports...)
+			w.Delay = interval
+			tab.Merge([]load.StreamWindow{w})
+			tab.SetSubscribed([]load.Subscription{{Service: "checkout", Source: zoneA}}, at(float64(i)+1+late))
+			return tab.Snapshot(at(float64(i) + 1 + late)).Service("checkout")
+		}
+		for i := 1; i <= 20; i++ {
+			s := told(i, report(at(float64(i)), sent(interval, 500)))
+			if src := s.Source(zoneA); s.Stale > 0 || src.Nodes != 1 || src.Held != 0 {
+				t.Fatalf("reports %v intervals late, after %d: %v of the demand is stale, %d clients report and %d are held", 1+late, i, s.Stale, src.Nodes, src.Held)
+			}
+		}
+		told(21)
+		if s := told(22); s.Stale != 1 {
+			t.Errorf("reports %v intervals late, then none for %v: %v of the demand is stale", 1+late, 3+late, s.Stale)
+		}
+	}
+}
+
 func TestClosedStreamDecays(t *testing.T) {
 	tab := table()
 	c, stays := newClient(1, load.AgentGRPC), newClient(2, load.AgentGRPC)

@@ -136,6 +136,9 @@ type StreamWindow struct {
 	// known. Identified says that a certificate shows it.
 	Account    string
 	Identified bool
+	// Delay is how long a report may be on its way here after the replica that the client is
+	// connected to has received it; 0 where that is this process.
+	Delay time.Duration
 	// Opened is when the stream opened. It may move, before the first report, to when the server
 	// told the client the services to report, if that took long.
 	Opened  time.Time

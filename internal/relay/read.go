@@ -120,7 +120,7 @@ func (r *Relay) keep(q *remote, told []*peerv1.StreamWindow, windows []load.Stre
 			q.streams[id] = s
 		}
 		w := windows[i]
-		w.Stream = s.id
+		w.Stream, w.Delay = s.id, delay
 		q.waiting = append(q.waiting, w)
 		s.window = w
 		s.window.Reports = nil

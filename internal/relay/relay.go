@@ -40,6 +40,8 @@ type Checkers interface {
 }
 
 const (
+	// delay is how far apart the load reports of another replica arrive: its heartbeat.
+	delay = time.Second
 	// ReplicaGone is after what time without a word the streams of a replica count as
 	// closed. Clients that come to another replica take their place before.
 	ReplicaGone = 3 * time.Minute
