@@ -88,9 +88,9 @@ interop-all: ## test-interop with every client in every behaviour, all versions 
 
 # The API server, the controllers and etcd come from the Go proxy, pinned by the module
 # test/kubernetes/servers. The first build takes 15 minutes of CPU. KUBERNETES passes
-# flags, such as -gone 10m, or -run '^TestRollout$$'.
+# flags, such as -gone 10s, or -run '^TestRollout$$'. The API server is away for ten minutes twice.
 KUBERNETES ?=
-test-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm bin/kubernetes/controller-gen ## run the tests against a real Kubernetes API server (6 minutes once it is built)
+test-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm bin/kubernetes/controller-gen ## run the tests against a real Kubernetes API server (27 minutes once it is built)
 	cd test/kubernetes && $(GO) test -count 1 -timeout 60m -v . $(KUBERNETES)
 
 # All but what is long: many Pods, ten minutes, the way of a new user.

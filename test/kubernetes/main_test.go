@@ -20,7 +20,7 @@ var (
 	servers string
 	// envoyPath is the Envoy that runEnvoy starts.
 	envoyPath string
-	gone      = flag.Duration("gone", 10*time.Second, "for how long the API server is away in TestAPIGone")
+	gone      = flag.Duration("gone", 10*time.Minute, "for how long the API server is away in TestAPIGone")
 	pods      = flag.Int("pods", 300, "Pods that TestRolloutUnderLoad replaces")
 )
 
