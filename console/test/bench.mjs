@@ -139,7 +139,6 @@ async function profiled() {
  * work cancels out.
  */
 async function costs() {
-  await steady();
   const closed = [await load()];
   const more = { one: [], all: [] };
   const sent = [];
@@ -175,6 +174,7 @@ try {
   }
   say('services x localities', `${services} x ${localities}`);
   run('ignore', 'bench', '--server', '127.0.0.1:18970', '--clients', String(Math.min(1000, Math.max(100, services / 10))), '--rate', '100', '--duration', '60m');
+  await steady();
   if (process.env.ONLY !== 'page') await costs();
 
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
