@@ -33,6 +33,8 @@ type flow struct {
 	proof    float64       // of the counted load, the part that raises drops, requests/s; see prove
 	compared bool          // it came when others had a history: its proof grows slowly
 	admitted float64       // its proven demand as a newcomer, requests/s
+	replaces float64       // of its load then, what others had proven in whose place it came, requests/s
+	quiet    bool          // it has no voice; see findVoices
 	joined   float64       // its proven demand when it ceased to be a newcomer, requests/s; see voice
 	fails    float64       // part of its requests that fails usually, 0 to 1
 	failing  float64       // the same of its last some requests

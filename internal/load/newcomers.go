@@ -82,7 +82,7 @@ func (c *claim) settle() {
 	c.counts = max(c.counts, c.granted)
 	if !f.stranger && (c.rate >= negligible || !f.compared) { // a window without requests says nothing
 		most := min(c.rate, c.like)
-		f.compared, f.admitted = true, c.admitted
+		f.compared, f.admitted, f.replaces = true, c.admitted, c.vouched
 		f.proof = max(c.vouched, c.admitted, patience*most) // from 0 it would not grow
 		f.joined, f.crowded = f.proof, f.proof < most
 	}

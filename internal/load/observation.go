@@ -160,18 +160,24 @@ type observer struct {
 // observe computes the observations of a service from the windows of all flows that count.
 func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 	out = make([]Observation, 0, svc.observed)
+	var told []Observation // by clients without a voice
 	for _, src := range svc.sources {
 		o.views.reset()
 		o.tally(src)
 		for _, f := range src.flows {
 			if weight := f.counting(o.now, o.interval); weight > 0 {
-				out = o.addFlow(out, f, weight)
+				if f.quiet {
+					told = o.addFlow(told, f, weight)
+				} else {
+					out = o.addFlow(out, f, weight)
+				}
 				if f.gauge.left != "" && len(left) < mostLeftOut {
 					left = append(left, LeftOut{Source: src.locality, Node: f.stream.node.ID, Reason: f.gauge.left})
 				}
 			}
 		}
 	}
+	out = joinAll(out, told, svc)
 	svc.observed = len(out)
 	if svc.inProgress <= 0 { // no client reports requests in progress
 		for i := range out {
@@ -185,16 +191,23 @@ func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 // in progress per request/s.
 func (o *observer) judgeGauges(svc *service) {
 	all := o.ratios[:0]
+	var voices []float64
 	for _, src := range svc.sources {
 		for _, f := range src.flows {
 			f.sample(o.now)
 			if ratio, _ := f.gauge.short.perRate(); ratio > 0 {
 				all = append(all, ratio)
+				if svc.doubtful && !f.quiet {
+					voices = append(voices, ratio)
+				}
 			}
 		}
 	}
-	service := median(all)
 	o.ratios = all
+	if svc.doubtful && len(voices) >= jury {
+		all = voices
+	}
+	service := median(all)
 	var own []float64
 	for _, src := range svc.sources {
 		var short, long float64
@@ -213,7 +226,11 @@ func (o *observer) judgeGauges(svc *service) {
 func usualGauge(s *source, own []float64, of func(*gauge) *gaugeSums) (usual float64, memory []float64) {
 	own = own[:0]
 	shown := 0
+	voices := s.hasJury()
 	for _, f := range s.flows {
+		if voices && f.quiet {
+			continue
+		}
 		sums := of(&f.gauge)
 		ratio, ok := sums.perRate()
 		if !ok {
@@ -228,6 +245,18 @@ func usualGauge(s *source, own []float64, of func(*gauge) *gaugeSums) (usual flo
 		return 0, own
 	}
 	return median(own), own
+}
+
+// hasJury reports whether enough clients of a source with a voice report requests in progress, so
+// that the others are compared with these.
+func (s *source) hasJury() bool {
+	n := 0
+	for _, f := range s.flows {
+		if _, ok := f.gauge.short.perRate(); ok && !f.quiet {
+			n++
+		}
+	}
+	return s.service.doubtful && n >= jury
 }
 
 // judge compares a client with the usual requests in progress per request/s of
@@ -336,10 +365,11 @@ func (o *observer) addFlow(out []Observation, f *flow, weight float64) []Observa
 		if f.gauge.left == LeftOutDisagree {
 			part = v.bounded(s.issued*weight) / max(negligible, s.issued)
 		}
-		x.Rate += s.issued * part
-		x.Goodput += s.succeeded * part
-		x.Errors += s.errors * part
-		x.Abandoned += s.abandoned * part
+		doubted := f.source.service.voices.doubted(f, s)
+		x.Rate += max(0, s.issued-max(0, doubted)) * part
+		x.Goodput += (s.succeeded + min(0, doubted)) * part
+		x.Errors += max(0, s.errors-doubted) * part
+		x.Abandoned += max(0, s.abandoned-max(0, doubted-s.errors)) * part
 		if sampled && !v.assumed {
 			x.sample(v, s.issued*weight, s.inProgress*weight)
 		}

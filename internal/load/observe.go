@@ -68,7 +68,7 @@ func (s *serviceAdherence) judge(src *sourceEvidence, l *SourceLoad, spans []spa
 	for _, planned := range spans {
 		landed, failed := 0.0, 0.0
 		if x := findLanded(l.Landed, planned.locality); x != nil {
-			_, failed = s.outcome(x, l.Window)
+			_, failed = s.outcome(x, l.Window, 0)
 			landed = max(0, x.Issued*seconds-failed)
 		}
 		src.pair(planned.locality).book(now, planned, landed, failed, total)

@@ -126,17 +126,18 @@ func (s *serviceAdherence) findOutage(l isobar.Locality) *outage {
 
 // outcome splits the requests of a window into successes and failures; the others are in transit.
 // Clients of some protocols report no success: then every request without an error counts as one.
-// If requests are answered quickly, a window without any answer is one of failures.
-func (s *serviceAdherence) outcome(x *LandedLoad, window time.Duration) (ok, failed float64) {
+// If requests are answered quickly, a window without any answer is one of failures. So many fewer
+// failed as is doubted.
+func (s *serviceAdherence) outcome(x *LandedLoad, window time.Duration, doubted float64) (ok, failed float64) {
 	seconds := window.Seconds()
 	if s.succeeded.IsZero() {
-		return max(0, x.Issued-x.Errors) * seconds, x.Errors * seconds
+		return max(0, x.Issued-x.Errors+min(0, doubted)) * seconds, max(0, x.Errors-doubted) * seconds
 	}
 	failed = x.Errors + x.Abandoned
 	if x.Succeeded == 0 && failed == 0 && x.MeanIssued > 0 && hangTimes*x.LatencyMS() < 1000*seconds {
 		failed = x.Issued
 	}
-	return x.Succeeded * seconds, failed * seconds
+	return max(0, x.Succeeded+min(0, doubted)) * seconds, max(0, failed-doubted) * seconds
 }
 
 // hangTimes is how many times the usual latency a window without an answer has
@@ -156,13 +157,16 @@ func (s *serviceAdherence) experience(src *sourceEvidence, l *SourceLoad) {
 	}
 	for i := range l.Landed {
 		x := &l.Landed[i]
-		ok, failed := s.outcome(x, l.Window)
+		ok, failed := s.outcome(x, l.Window, x.Doubted)
 		o := s.outage(x.Locality)
 		o.attempts += max(x.Issued*l.Window.Seconds(), ok+failed)
 		o.trend.ok += ok
 		o.trend.failed += failed
 		if ok+failed > 0 {
 			o.nodes += src.nodes
+		}
+		if x.known <= 0 { // the way from there is known to these clients only
+			ok, failed = s.outcome(x, l.Window, 0)
 		}
 		p := src.pair(x.Locality)
 		p.trend.ok += ok

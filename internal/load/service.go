@@ -37,6 +37,9 @@ type service struct {
 
 	heldSince time.Time // since when too many of its streams are missing; zero = they are not
 
+	doubtful bool   // some of its clients have no voice
+	voices   voices // none unless doubtful
+
 	whole, heard time.Time // when at most a fifth, and half, of its demand stood in for missing reports
 }
 
@@ -77,8 +80,10 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	var memory moments
 	rest := others{comparison: comparison{service: svc, now: now, interval: t.interval}}
 	rest.bound(&t.accounts)
+	t.observer.findVoices(&rest.comparison)
 	t.observer.judgeGauges(svc)
 	l.Misled = svc.boundByGauges()
+	t.observer.hear(svc)
 	svc.nodes = 0
 	loads := make([]SourceLoad, len(svc.sources))
 	live := make([]float64, len(svc.sources)) // from open streams, requests/s
@@ -149,7 +154,8 @@ func (l *SourceLoad) hold(rate float64, missing bool) {
 
 // land adds a fresh window to the source's landed load, most likely in as many localities as
 // before.
-func (l *SourceLoad) land(w *window, weight float64, before int) {
+func (l *SourceLoad) land(f *flow, before int) {
+	w, weight := &f.window, f.weight
 	if l.Since.IsZero() || w.since.Before(l.Since) {
 		l.Since = w.since
 	}
@@ -175,6 +181,10 @@ func (l *SourceLoad) land(w *window, weight float64, before int) {
 		x.Errors += s.errors * weight
 		x.Succeeded += s.succeeded * weight
 		x.Abandoned += s.abandoned * weight
+		if !f.quiet {
+			x.known += s.issued * weight
+		}
+		x.Doubted += f.source.service.voices.doubted(f, s) * weight
 		x.Waiting += s.inProgress * weight
 		x.InProgress = x.Waiting // until the mean takes its place
 		x.Priority = max(x.Priority, uint32(s.priority))

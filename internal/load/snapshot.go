@@ -88,7 +88,11 @@ type LandedLoad struct {
 	// Abandoned are requests that ended without success or error, because the
 	// client left or its own deadline passed, requests/s.
 	Abandoned float64
-	Waiting   float64 // requests in progress as the newest reports tell
+	// Doubted is by how many fewer requests failed than clients tell that came a moment ago,
+	// requests/s; negative: by how many more. As many fail as those of other clients do.
+	Doubted float64
+	known   float64 // of Issued, of the other clients
+	Waiting float64 // requests in progress as the newest reports tell
 	// Priority is the lowest tier (highest number) through which requests went
 	// there; 0 from clients that do not tell.
 	Priority uint32

@@ -352,7 +352,7 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 		if f.window.length <= longest {
 			windows += f.window.length
 			landing++
-			l.land(&f.window, f.weight, len(s.means))
+			l.land(f, len(s.means))
 		}
 	}
 	if counted > 0 {

@@ -95,13 +95,18 @@ type siteFailing struct {
 	served                      float64 // requests that succeeded
 }
 
-// landedBySite sums the landed requests by locality, in the order of the localities.
-func landedBySite(measured *load.ServiceLoad) []siteFailing {
+// landedBySite sums the landed requests by locality, in the order of the localities, with or without
+// the failures that make no decision.
+func landedBySite(measured *load.ServiceLoad, doubted bool) []siteFailing {
 	var out []siteFailing
 	for i := range measured.Sources {
 		src := &measured.Sources[i]
 		for j := range src.Landed {
-			l := &src.Landed[j]
+			l := src.Landed[j]
+			if !doubted {
+				l.Issued, l.Errors = max(0, l.Issued-max(0, l.Doubted)), max(0, l.Errors-l.Doubted)
+				l.Succeeded = max(0, l.Succeeded+min(0, l.Doubted))
+			}
 			k, found := slices.BinarySearchFunc(out, l.Locality, func(x siteFailing, l isobar.Locality) int { return x.locality.Compare(l) })
 			if !found {
 				out = slices.Insert(out, k, siteFailing{locality: l.Locality})
@@ -124,7 +129,7 @@ func (s *Service) Serving() []isobar.Locality {
 		return nil
 	}
 	var out []isobar.Locality
-	for _, x := range landedBySite(s.Load) {
+	for _, x := range landedBySite(s.Load, false) {
 		if x.served >= servingLeast && x.attempts-x.succeeded <= servingFails*x.attempts {
 			out = append(out, x.locality)
 		}
@@ -139,7 +144,7 @@ func (s *Service) FailingIn() []isobar.Locality {
 		return nil
 	}
 	var out []isobar.Locality
-	for _, x := range landedBySite(s.Load) {
+	for _, x := range landedBySite(s.Load, false) {
 		if x.count >= servingLeast && x.errors > servingFails*x.attempts {
 			out = append(out, x.locality)
 		}
@@ -151,7 +156,7 @@ func (s *Service) FailingIn() []isobar.Locality {
 // unreachable, and, unless the whole service is reported, those where much does.
 func (s *Service) sitesFailing(partly bool) []Trouble {
 	var out []Trouble
-	for _, x := range landedBySite(s.Load) {
+	for _, x := range landedBySite(s.Load, true) {
 		o := s.outage(x.locality)
 		switch {
 		case x.succeeded == 0 && x.count >= nothingLeast && (o == nil || s.outageText(o) == ""):
