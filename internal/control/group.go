@@ -66,8 +66,8 @@ func (l *Loop) startInGroup() error {
 func (l *Loop) follow(ctx context.Context) {
 	tick := newTicker(l.opts.timing().Tick)
 	defer tick.timer.Stop()
-	soon := time.NewTimer(time.Hour)
-	defer soon.Stop()
+	soon := newAlarm(l.healthPause())
+	defer soon.timer.Stop()
 	for {
 		l.turned()
 		asked := l.asked
@@ -84,9 +84,10 @@ func (l *Loop) follow(ctx context.Context) {
 			l.receive()
 		case <-l.opts.Topology.Changed(): // the leader decides whether it counts
 		case <-l.opts.Checkers.Changed():
-			soon.Reset(healthEvery)
-		case <-soon.C:
+			soon.within(healthEvery)
+		case <-soon.timer.C:
 			l.group.Report(time.Now(), true)
+			soon.set(l.healthPause())
 		case do := <-asked:
 			l.learnHealth()
 			do()
@@ -95,9 +96,22 @@ func (l *Loop) follow(ctx context.Context) {
 		case <-tick.timer.C:
 			started := time.Now()
 			l.group.Report(started, false)
+			soon.set(l.healthPause())
 			tick.ticked(started, l.opts.timing().Tick)
 		}
 	}
+}
+
+// reportHealthMost bounds the time between two messages of a follower about its checkers: the
+// leader counts those of a replica that it has not heard for 45 s as gone.
+const reportHealthMost = 10 * time.Second
+
+// healthPause is after what time without a message about its checkers a follower sends one, even if
+// they found nothing new: ticks may be rarer than reports, and votes are fresh for 3 report
+// intervals. With equal intervals, the next tick comes first.
+func (l *Loop) healthPause() time.Duration {
+	every := min(l.opts.timing().Interval, reportHealthMost)
+	return every + every/4
 }
 
 // receive shows the newest plan of the group to clients, if it is news.

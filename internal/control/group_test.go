@@ -3,6 +3,7 @@ package control_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -352,4 +353,129 @@ func TestFollowerKeepsItsPlan(t *testing.T) {
 			t.Errorf("as the next leader it serves version %d, provisional %t", got.Version, got.Provisional)
 		}
 	})
+}
+
+// found is a group that this replica leads, with the newest health that followers got.
+type found struct {
+	leader
+
+	mu     sync.Mutex
+	newest *health.SavedMonitor
+}
+
+func (g *found) Publish(_ *plan.Plan, _ plan.Origin, of *health.SavedMonitor, _ bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.newest = of
+	return nil
+}
+
+// TestFollowersGetDesignations asserts that followers learn at once what their checkers are to probe,
+// however rare plans are: the leader would take checkers that were told nothing for silent ones.
+func TestFollowersGetDesignations(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := web("web", 4)
+		s.HealthChecks = []isobar.HealthCheck{{
+			Protocol: isobar.CheckTCP, Interval: time.Second, Timeout: 500 * time.Millisecond, UnhealthyThreshold: 2, HealthyThreshold: 1, TCP: &isobar.TCPCheck{},
+		}}
+		p, g, c := newParts(), &found{leader: leader{epoch: 1}}, &checkers{changed: make(chan struct{}, 1)}
+		p.topology.Services = []isobar.Service{s}
+		_, stop := start(t, p, func(o *control.Options) {
+			o.Group, o.Checkers = g, c
+			o.Timing = func() control.Timing { return control.Timing{Tick: 5 * time.Minute, Interval: 5 * time.Second} }
+		})
+		defer stop()
+		pass(12 * time.Second)
+		for _, zone := range []string{"east/a", "east/b", "east/c"} {
+			c.connected = append(c.connected, health.Checker{
+				ID: zone, Locality: isobar.MustLocality(zone), Protocols: health.ProtocolsOf(isobar.CheckTCP) | health.SpeaksV3, Since: time.Now(),
+			})
+			c.changed <- struct{}{}
+			pass(time.Second)
+			if told := len(g.newest.Placement.Of(zone)); told == 0 {
+				t.Errorf("a second after checker %s came, followers do not know what it is to probe", zone)
+			}
+		}
+		version := g.version
+		pass(time.Minute)
+		if g.version != version {
+			t.Errorf("%d plans while nothing changed", g.version-version)
+		}
+	})
+}
+
+// reported is a follower that notes when it sent what about its clients.
+type reported struct {
+	follower
+
+	checkers, all []time.Time
+}
+
+func (g *reported) Report(now time.Time, healthOnly bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if healthOnly {
+		g.checkers = append(g.checkers, now)
+		return
+	}
+	g.all = append(g.all, now)
+}
+
+// longest returns the longest time between two messages about checkers, until now.
+func (g *reported) longest(since time.Time) (longest time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	times := slices.Concat(g.checkers, g.all, []time.Time{time.Now()})
+	slices.SortFunc(times, time.Time.Compare)
+	for _, at := range times {
+		if at.After(since) {
+			longest, since = max(longest, at.Sub(since)), at
+		}
+	}
+	return longest
+}
+
+// TestFollowerReportsOnCheckers asserts that a follower passes on what its checkers find within 50 ms,
+// also while hundreds of them find something in each moment; that the leader hears of all of them
+// often enough where ticks are rare; and that nothing is sent beside ticks where they are not.
+func TestFollowerReportsOnCheckers(t *testing.T) {
+	for _, test := range []struct {
+		tick, interval, busy time.Duration // busy is the time between two changes; 0 = nothing changes
+		longest              time.Duration
+		least, most          int // messages about checkers alone
+	}{
+		{tick: 5 * time.Second, interval: 5 * time.Second, busy: 10 * time.Millisecond, longest: 60 * time.Millisecond, least: 1000, most: 1300},
+		{tick: 5 * time.Second, interval: 5 * time.Second, longest: 5 * time.Second},
+		{tick: time.Second, interval: 5 * time.Second, longest: time.Second},
+		{tick: 5 * time.Second, interval: time.Second, longest: 1250 * time.Millisecond, least: 30, most: 60},
+		{tick: 5 * time.Minute, interval: 5 * time.Second, longest: 6250 * time.Millisecond, least: 9, most: 10},
+		{tick: 5 * time.Minute, interval: 5 * time.Minute, longest: 12500 * time.Millisecond, least: 4, most: 5},
+	} {
+		t.Run(fmt.Sprintf("tick %v, reports %v, changes %v", test.tick, test.interval, test.busy), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				g := &reported{follower: follower{changed: make(chan struct{})}}
+				found := &checkers{changed: make(chan struct{}, 1)}
+				_, stop := start(t, newParts(), func(o *control.Options) {
+					o.Group, o.Checkers = g, found
+					o.Timing = func() control.Timing { return control.Timing{Tick: test.tick, Interval: test.interval} }
+				})
+				defer stop()
+				began := time.Now()
+				for time.Since(began) < time.Minute {
+					if test.busy == 0 {
+						pass(time.Second)
+						continue
+					}
+					found.changed <- struct{}{}
+					pass(test.busy)
+				}
+				if longest := g.longest(began); longest > test.longest {
+					t.Errorf("the leader heard nothing of the checkers for %v, want at most %v", longest, test.longest)
+				}
+				if n := len(g.checkers); n < test.least || n > test.most {
+					t.Errorf("%d messages about checkers alone in a minute, want %d to %d", n, test.least, test.most)
+				}
+			})
+		})
+	}
 }

@@ -43,6 +43,7 @@ type healthWatch struct {
 	save      func(job)
 	unsaved   func() bool                 // something can't be saved now
 	shown     *atomic.Pointer[healthView] // where scrapes find it
+	inGroup   bool                        // followers designate by plans, too
 
 	monitor    *health.Monitor
 	due        time.Time             // when health should be looked at again
@@ -60,7 +61,8 @@ func (h *healthWatch) begin(from *health.SavedMonitor, now time.Time) {
 	h.monitor = health.NewMonitor(t.Interval, t.Tick, *from, now)
 }
 
-// observe collects the reports of checkers and reports whether to tell clients of a change now.
+// observe collects the reports of checkers and reports whether to publish now: clients or, in a
+// group, checkers of followers should know of a change.
 func (h *healthWatch) observe(now time.Time) (publish bool) {
 	t := h.opts.timing()
 	h.monitor.Retime(t.Interval, t.Tick)
@@ -93,7 +95,7 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 		h.shownAt = now
 	}
 	h.seen = time.Now() // the others get the time between two looks, not the duration of one
-	return r.Publish
+	return r.Publish || r.Designate && h.inGroup
 }
 
 // changed has the loop collect the reports of checkers: now, or soon if it did so just before. In

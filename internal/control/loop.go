@@ -62,6 +62,7 @@ func New(opts Options) (*Loop, error) {
 		ignored: func(reports int) { l.metrics.ignored.Add(float64(reports)) },
 		save:    func(j job) { l.state.saver.save(j) },
 		unsaved: func() bool { return l.state.saver.fails() },
+		inGroup: opts.Group != nil,
 	}
 	return l, nil
 }

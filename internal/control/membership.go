@@ -91,7 +91,8 @@ func (m *membership) handOut(p *plan.Plan, o plan.Origin, monitor *health.Monito
 	if m.Group == nil {
 		return nil
 	}
-	if found := time.Now(); m.found == nil || found.Sub(m.foundAt) >= saveHealthEvery {
+	placement := monitor.Placement()
+	if found := time.Now(); m.found == nil || !m.found.Placement.Equal(&placement) || found.Sub(m.foundAt) >= saveHealthEvery {
 		kept := monitor.Save()
 		m.found, m.foundAt = &kept, found
 	}

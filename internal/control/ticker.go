@@ -32,3 +32,26 @@ func (m *ticker) ticked(started time.Time, period time.Duration) {
 	m.period, m.due = period, time.Now().Add(wait)
 	m.timer.Reset(wait)
 }
+
+// alarm is a timer that changes may bring forward, and never put off.
+type alarm struct {
+	timer *time.Timer
+	due   time.Time
+}
+
+func newAlarm(after time.Duration) *alarm {
+	return &alarm{timer: time.NewTimer(after), due: time.Now().Add(after)}
+}
+
+// set sets when it is due.
+func (a *alarm) set(after time.Duration) {
+	a.due = time.Now().Add(after)
+	a.timer.Reset(after)
+}
+
+// within has it come after that time at the latest.
+func (a *alarm) within(after time.Duration) {
+	if time.Until(a.due) > after {
+		a.set(after)
+	}
+}

@@ -34,6 +34,36 @@ type SavedMonitor struct {
 	Suspects []SavedSuspect `json:"suspects,omitempty"`
 }
 
+// Shift moves all times of a state that was just decoded: those of another machine, whose clock may
+// be wrong, keep their distance to each other.
+func (s *SavedMonitor) Shift(by time.Duration) {
+	shift := func(t *time.Time) {
+		if !t.IsZero() {
+			*t = t.Add(by)
+		}
+	}
+	for i := range s.Checkers {
+		shift(&s.Checkers[i].Since)
+		shift(&s.Checkers[i].LastSeen)
+	}
+	for i := range s.Book.Endpoints {
+		e := &s.Book.Endpoints[i]
+		for _, t := range []*time.Time{&e.Since, &e.Confirmed, &e.Waiting} {
+			shift(t)
+		}
+		for j := range e.Votes {
+			shift(&e.Votes[j].Since)
+			shift(&e.Votes[j].Heard)
+		}
+	}
+	for i := range s.Drains {
+		shift(&s.Drains[i].Since)
+	}
+	for i := range s.Suspects {
+		shift(&s.Suspects[i].Last)
+	}
+}
+
 // NewMonitor makes a monitor. report is the interval at which checkers report,
 // tick the time between decisions of the planner; saved is the zero value where
 // there was no earlier process.

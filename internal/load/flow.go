@@ -326,7 +326,7 @@ func (f *flow) trust(now time.Time, interval time.Duration) (trust float64, fres
 	silent := now.Sub(f.told)
 	fresh = f.own && silent <= f.stream.freshFor(interval)
 	hold := scale(due, holdIntervals) + due/4 + f.stream.delay // a report that is a little late is not missing
-	if f.source.silent {
+	if f.source.silent || f.stream.unheard {
 		return 1, fresh // it is not this client that has a problem
 	}
 	if at := f.source.silentAt; at.After(f.told) { // a rate that replaced missing reports for long fades from the end of that

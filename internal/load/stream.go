@@ -23,6 +23,7 @@ type stream struct {
 	// timestamps.
 	lag         time.Duration
 	delay       time.Duration // see StreamWindow
+	unheard     bool          // see StreamWindow
 	period      time.Duration // at which it really reports, smoothed; 0 before the second report
 	tellsIssued bool          // it has told requests issued, so 0 means none
 	settled     bool          // it has taken over the stream that it replaces
@@ -94,7 +95,7 @@ func (t *Table) register(w *StreamWindow) {
 		i, _ := slices.BinarySearchFunc(t.streams, s.id, func(x *stream, id StreamID) int { return cmp.Compare(x.id, id) })
 		t.streams = slices.Insert(t.streams, i, s)
 	}
-	s.delay = w.Delay
+	s.delay, s.unheard = w.Delay, w.Unheard
 	if s.arrived.IsZero() {
 		s.opened = later(s.opened, w.Opened)
 	}
@@ -135,7 +136,7 @@ func (t *Table) takeOver() {
 	orphans := map[identity][]*stream{} // each list in order of id
 	for _, s := range t.streams {
 		switch {
-		case !s.closed.IsZero() || t.latest.Sub(s.heard) > s.freshFor(t.interval):
+		case !s.closed.IsZero() || s.unheard || t.latest.Sub(s.heard) > s.freshFor(t.interval):
 			if len(s.flows) > 0 {
 				orphans[s.identity()] = append(orphans[s.identity()], s)
 			}
@@ -170,7 +171,7 @@ func (t *Table) replaces(heir, old *stream) bool {
 		return heir.opened.Sub(old.closed) <= hold
 	}
 	silent := later(heir.heard, heir.opened).Sub(old.heard)
-	return silent > old.freshFor(t.interval)
+	return old.unheard || silent > old.freshFor(t.interval)
 }
 
 // inherit moves the flows of old to s. What s has reported itself stands.

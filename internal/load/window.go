@@ -139,6 +139,9 @@ type StreamWindow struct {
 	// Delay is how long a report may be on its way here after the replica that the client is
 	// connected to has received it; 0 where that is this process.
 	Delay time.Duration
+	// Unheard says that the replica of the client is not heard: the client's demand stands until the
+	// client takes its stream over from another replica, or the stream is closed.
+	Unheard bool
 	// Opened is when the stream opened. It may move, before the first report, to when the server
 	// told the client the services to report, if that took long.
 	Opened  time.Time

@@ -53,8 +53,8 @@ type Options struct {
 	Clients  Clients
 	Marks    Marks
 	Admin    func() *admin.Server // nil where there is no admin interface
-	// Interval returns how often clients and checkers report.
-	Interval func() time.Duration
+	// Interval returns how often clients and checkers report, and Tick how often the leader decides.
+	Interval, Tick func() time.Duration
 
 	Version  string // of the program
 	Listener net.Listener
@@ -118,7 +118,7 @@ func Join(o *Options) (*Member, error) {
 		interval: o.Interval, self: &m.self, xds: o.XDS,
 		connections: connections{open: map[string]net.Conn{}}, metrics: newMetrics(o.Registerer),
 	}
-	m.relay = relay.New(o.LRS, o.XDS, o.Checkers, m.self.leads, m.version)
+	m.relay = relay.New(o.LRS, o.XDS, o.Checkers, standing{m, o.Tick})
 	options := replica.Options{
 		Group: c.Group, Name: c.Name, Version: o.Version, OpenEngine: m.election.open, Disk: disk{o.State},
 		Listener: o.Listener, Open: m.plans.open, Observed: m.observed, Ordered: m.ordered, Summary: m.summary, Timing: o.Timing,
@@ -233,12 +233,28 @@ func (m *Member) Run(ctx context.Context) error {
 	return errors.Join(<-finished, m.election.close())
 }
 
-func (m *Member) version() uint64 {
-	if p := m.loop.Current(); p != nil {
+// standing is a member's standing in its group. It implements [relay.Standing].
+type standing struct {
+	m    *Member
+	tick func() time.Duration
+}
+
+// Leads implements [relay.Standing].
+func (s standing) Leads() bool { return s.m.self.leads() }
+
+// Version implements [relay.Standing].
+func (s standing) Version() uint64 {
+	if p := s.m.loop.Current(); p != nil {
 		return p.Version
 	}
 	return 0
 }
+
+// Tick implements [relay.Standing].
+func (s standing) Tick() time.Duration { return s.tick() }
+
+// Live implements [relay.Standing].
+func (s standing) Live(replica string) bool { return s.m.self.Live(replica) }
 
 func (m *Member) observed(from group.Identity, o *peerv1.Observations) {
 	if err := m.relay.Receive(from.Name, from.Incarnation, o, time.Now()); err != nil {

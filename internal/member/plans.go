@@ -89,6 +89,7 @@ func (c *planCodec) open(data []byte) (any, error) {
 		if err := json.Unmarshal(content.GetHealth(), &o.Health); err != nil {
 			return nil, fmt.Errorf("what checkers found: %w", err)
 		}
+		o.Health.Shift(o.Ahead)
 	}
 	c.last = o
 	noteMarks(c.marks, time.Now(), content.GetMarks())

@@ -1,12 +1,19 @@
 package member
 
 import (
+	"encoding/json"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/operators"
+	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
 
@@ -28,5 +35,72 @@ func TestMarksKeepTheirTime(t *testing.T) {
 	noteMarks(earlier, made.Add(3*time.Second), []*peerv1.ChartMark{{AgeMicros: 3_000_000, Text: "deployment"}})
 	if got := earlier.Marks(); len(got) != 1 || !got[0].At.Equal(made) {
 		t.Errorf("of an earlier program: %v", got)
+	}
+}
+
+// TestHealthOfAClockThatIsWrong asserts that no time of what the leader found by its checkers counts by
+// the leader's clock, which may be wrong: the next leader would take verdicts for old, or wait for hours
+// before it has a suspected service probed again.
+func TestHealthOfAClockThatIsWrong(t *testing.T) {
+	for _, off := range []time.Duration{time.Hour, -time.Hour} {
+		made := time.Now().Add(off)
+		at, key := made.Add(-time.Minute), health.Key{Service: "checkout", Address: "10.1.0.1:80"}
+		found := &health.SavedMonitor{
+			Checkers: []health.Checker{{ID: "checker", Since: at, LastSeen: at}},
+			Book: health.Saved{Endpoints: []health.SavedEndpoint{{
+				Key: key, Since: at, Confirmed: at, Waiting: at, Votes: []health.SavedVote{{Checker: "checker", Since: at, Heard: at}},
+			}}},
+			Drains:   []health.SavedDrain{{Service: "checkout", Since: at}},
+			Suspects: []health.SavedSuspect{{Service: "checkout", Ends: 3, Last: at}},
+		}
+		network, _ := isobar.NewNetwork(nil)
+		shared, err := new(plan.Sharer).Share(&plan.Plan{Version: 7, Made: made, Topology: &isobar.Topology{Network: network}}, plan.Origin{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded, err := json.Marshal(found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := proto.Marshal(&peerv1.PlanContent{Format: contentFormat, Header: shared.Header, Health: encoded})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := (&planCodec{marks: operators.NewSampler()}).open(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		times := 0
+		eachTime(reflect.ValueOf(got.(*opened).Health), func(told time.Time) {
+			if times++; time.Since(told) < 59*time.Second || time.Since(told) > 2*time.Minute {
+				t.Errorf("by a clock that is off by %v, what was a minute ago was %v ago", off, time.Since(told))
+			}
+		})
+		if times != 9 {
+			t.Errorf("%d times came, want 9", times)
+		}
+	}
+}
+
+// eachTime finds the times in a value that are set.
+func eachTime(v reflect.Value, found func(time.Time)) {
+	if at, ok := v.Interface().(time.Time); ok {
+		if !at.IsZero() {
+			found(at)
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				eachTime(v.Field(i), found)
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			eachTime(v.Index(i), found)
+		}
+	default: // holds no time
 	}
 }

@@ -21,6 +21,9 @@ type Opened struct {
 	Saved  Saved // what a leader that goes on from the plan restores; see [Restore]
 	Origin Origin
 	Health health.SavedMonitor // what the leader knew of health; the zero value: nothing
+	// Ahead is how far the clock of this replica is ahead of that of the replica that made the plan,
+	// and for how long the plan was on its way.
+	Ahead time.Duration
 
 	services map[string]openedService
 }
@@ -53,7 +56,7 @@ func Open(s *Shared, previous *Opened, now time.Time) (*Opened, error) {
 		return nil, fmt.Errorf("%w: %w", errShared, err)
 	}
 	shift := now.Sub(h.Made)
-	out := &Opened{Origin: h.Origin, services: make(map[string]openedService, len(s.Services))}
+	out := &Opened{Origin: h.Origin, Ahead: shift, services: make(map[string]openedService, len(s.Services))}
 	p := &Plan{
 		Version: h.Version, Made: now, Trigger: h.Trigger, Paused: h.Paused, Provisional: h.Provisional, Final: h.Final,
 		Objective: h.Objective, LowerBound: h.LowerBound, Gap: h.Gap, ExcessMS: h.ExcessMS, PlanGap: h.PlanGap, Violations: h.Violations,

@@ -2,6 +2,8 @@ package relay_test
 
 import (
 	"encoding/json"
+	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/relay"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
@@ -107,6 +110,111 @@ func TestCheckersOfUnreadableMessages(t *testing.T) {
 			if got := len(leader.Connected(now)); (got == 1) != (now.Sub(clock) <= relay.CheckersHeld) {
 				t.Fatalf("a list %s: after %d s %d checkers count as connected", name, second, got)
 			}
+		}
+	}
+}
+
+// TestEvictionByCheckersOfAFollower asserts that an endpoint which the checkers of a follower find
+// down loses its traffic as soon as with checkers of the leader, though no two messages take
+// equally long: what takes longer is neither another stream of the checkers nor their silence. An
+// earlier version does not number the streams.
+func TestEvictionByCheckersOfAFollower(t *testing.T) {
+	t.Run("this version", func(t *testing.T) { evict(t, func(*peerv1.Observations) {}) })
+	t.Run("an earlier version", func(t *testing.T) {
+		number := regexp.MustCompile(`,"stream":\d+`)
+		evict(t, func(o *peerv1.Observations) { o.Health = number.ReplaceAll(o.GetHealth(), nil) })
+	})
+}
+
+// evict has checkers of a follower find an endpoint down. sent changes the follower's messages.
+func evict(t *testing.T, sent func(*peerv1.Observations)) {
+	t.Helper()
+	const interval, count, down = 5 * time.Second, 4, "10.0.0.1:1"
+	service := isobar.Service{Name: "checkout", HealthChecks: []isobar.HealthCheck{{
+		Protocol: isobar.CheckTCP, Interval: 5 * time.Second, Timeout: time.Second, UnhealthyThreshold: 3, HealthyThreshold: 2, TCP: &isobar.TCPCheck{},
+	}}}
+	localities := []isobar.Locality{usA, isobar.MustLocality("us/b"), isobar.MustLocality("us/c")}
+	there := &here{}
+	for i, l := range localities {
+		at := isobar.ServiceLocality{Locality: l}
+		for j := range count {
+			at.Endpoints = append(at.Endpoints, isobar.Endpoint{Address: "10.0." + strconv.Itoa(i) + "." + strconv.Itoa(j) + ":1"})
+		}
+		service.Localities = append(service.Localities, at)
+		there.connected = append(there.connected, health.Checker{
+			ID: "checker-" + l.Zone, NodeID: "checker-" + l.Zone, Locality: l, Since: other,
+			Protocols: health.ProtocolsOf(isobar.CheckTCP) | health.SpeaksV3,
+		})
+	}
+	topology := &isobar.Topology{Services: []isobar.Service{service}}
+	topology.Normalize()
+	leader, follower := newEnd(true, &here{}), newEnd(false, there)
+	monitor := health.NewMonitor(interval, interval, health.SavedMonitor{}, clock)
+	random := rand.New(rand.NewPCG(1, 2))
+	told := func(after time.Duration, checkers ...health.Checker) {
+		t.Helper()
+		there.votes = nil
+		placement := monitor.Placement()
+		for _, c := range checkers {
+			for _, k := range placement.Of(c.ID) {
+				status := isobar.Healthy
+				if k.Address == down && after > time.Minute {
+					status = isobar.Unhealthy
+				}
+				there.votes = append(there.votes, health.Report{
+					Checker: c.ID, Service: k.Service, Address: k.Address, Status: status, Arrived: other.Add(after - 20*time.Millisecond),
+				})
+			}
+		}
+		for i := range there.connected {
+			there.connected[i].LastSeen = other.Add(after)
+		}
+		takes := time.Duration(random.Int64N(int64(20 * time.Millisecond)))
+		now := clock.Add(after + takes)
+		for _, o := range follower.Observations(other.Add(after), true, false) {
+			sent(o)
+			if err := leader.Receive("b", 1, o, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		monitor.Observe(health.Event{Now: now, Topology: topology, Reports: leader.Votes(now), Connected: leader.Connected(now)})
+	}
+	for after := time.Second; after < 2*time.Minute; after += interval {
+		for i, c := range there.connected { // one after the other, as they report
+			told(after+time.Duration(i)*time.Second, c)
+		}
+		status, _ := monitor.VerdictTable().Verdicts().Status("checkout", down)
+		if want := isobar.Healthy; after > 10*time.Second && after < time.Minute && status != want {
+			t.Fatalf("after %v %s is %v, want %v", after, down, status, want)
+		}
+		if want := isobar.Unhealthy; after > time.Minute+2*interval && status != want {
+			t.Fatalf("%v after all checkers found it down, %s is %v, want %v", after-time.Minute, down, status, want)
+		}
+	}
+}
+
+// TestCheckerThatMoved asserts that a checker which comes to another replica counts by its newest
+// stream, though the replica that it left may have died and still counts as having it.
+func TestCheckerThatMoved(t *testing.T) {
+	for _, moves := range [][]string{{"b", "c"}, {"c", "b"}, {"b", "a"}, {"a", "b"}} {
+		own := &here{}
+		leader := newEnd(true, own)
+		for i, to := range moves {
+			since := time.Duration(i) * time.Minute
+			told := []health.Checker{{ID: "checker", Since: clock.Add(since)}}
+			if to == "a" {
+				own.connected = told
+				continue
+			}
+			for _, o := range newEnd(false, &here{connected: told}).Observations(clock.Add(time.Minute), true, false) {
+				if err := leader.Receive(to, 1, o, clock.Add(time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		got := leader.Connected(clock.Add(time.Minute))
+		if len(got) != 1 || !got[0].Since.Equal(clock.Add(time.Minute)) {
+			t.Errorf("moved along %v: %+v", moves, got)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -26,7 +25,7 @@ const maxText = 4096
 // this replica does not decide. An error says what is wrong: windows, subscriptions or states of
 // checkers that are wrong are dropped, and the others of the message are taken.
 func (r *Relay) Receive(name string, incarnation uint64, o *peerv1.Observations, now time.Time) error {
-	if !r.leads() {
+	if !r.standing.Leads() {
 		return nil
 	}
 	windows, badWindows := readWindows(o.GetWindows(), now)
@@ -35,7 +34,7 @@ func (r *Relay) Receive(name string, incarnation uint64, o *peerv1.Observations,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.remote(name, incarnation, now)
-	q.heard, q.version = now, o.GetPlanVersion()
+	q.heard = now
 	if badWindows == nil {
 		badWindows = r.keep(q, o.GetWindows(), windows)
 	}
@@ -96,7 +95,7 @@ func (q *remote) keepSubscriptions(o *peerv1.Observations, list []xds.Subscripti
 	}
 	if o.GetLast() {
 		if !q.torn {
-			q.subscribed = q.arriving
+			q.subscribed, q.version = q.arriving, o.GetPlanVersion()
 		}
 		q.arriving, q.torn = nil, false
 	}
@@ -108,6 +107,7 @@ func (r *Relay) keep(q *remote, told []*peerv1.StreamWindow, windows []load.Stre
 	if len(q.waiting)+len(windows) > maxWaiting {
 		return errors.New("too many load reports wait")
 	}
+	delay := r.standing.Tick() // what came just after a tick of the other replica is sent at its next one
 	for i := range windows {
 		id := told[i].GetStream()
 		s := q.streams[id]
@@ -153,26 +153,51 @@ func (q *remote) keepHealth(c *readChecked, now time.Time) {
 // keepConnected takes the list of connected checkers, or the next part of it. A list of which a
 // part is missing does not count: the next one comes soon.
 func (q *remote) keepConnected(c *readChecked, now time.Time) {
-	list := make([]health.Checker, len(c.Connected))
+	list := make([]remoteChecker, len(c.Connected))
 	for i := range c.Connected {
-		k := c.Connected[i].Checker
-		k.Since, k.LastSeen = before(now, c.Connected[i].Since), before(now, c.Connected[i].LastSeen)
-		list[i] = k
+		list[i] = q.checker(&c.Connected[i], now)
 	}
 	if c.Part <= 1 { // the whole list, or the beginning of another one
 		q.part, q.connecting = 0, nil
 	}
 	switch {
 	case c.Part == 0:
-		q.connected, q.connectedAt = list, now
+		q.connect(list, now)
 	case c.Part != q.part+1 || len(q.connecting)+len(list) > maxVotes:
 		q.part, q.connecting = -1, nil // no part follows that
 	default:
 		q.part, q.connecting = c.Part, append(q.connecting, list...)
 		if c.Last {
-			q.connected, q.connectedAt, q.connecting = q.connecting, now, nil
+			q.connect(q.connecting, now)
+			q.connecting = nil
 		}
 	}
+}
+
+// connect takes a whole list of connected checkers.
+func (q *remote) connect(list []remoteChecker, now time.Time) {
+	q.connected, q.connectedAt = list, now
+	q.checkers = make(map[string]remoteChecker, len(list))
+	for i := range list {
+		q.checkers[list[i].ID] = list[i]
+	}
+}
+
+// sameStream is by how much the times at which a checker's stream opened may differ where an
+// earlier version does not number streams: messages do not take equally long.
+const sameStream = time.Second
+
+// checker reads a connected checker. Since of its stream stays as it was first told: ages that
+// travel make it differ from message to message, and another Since means another stream, whose
+// checker begins again.
+func (q *remote) checker(a *agedChecker, now time.Time) remoteChecker {
+	out := remoteChecker{a.Checker, a.Stream}
+	out.Since, out.LastSeen = before(now, a.Since), before(now, a.LastSeen)
+	was, found := q.checkers[out.ID]
+	if found && was.stream == out.stream && (out.stream != 0 || was.Since.Sub(out.Since).Abs() < sameStream) {
+		out.Since = was.Since
+	}
+	return out
 }
 
 func before(now time.Time, age time.Duration) time.Time { return now.Add(-min(max(0, age), maxAge)) }

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -39,9 +40,19 @@ type Checkers interface {
 	Changed() <-chan struct{}
 }
 
+// Standing is how this replica stands in its group.
+type Standing interface {
+	// Leads reports whether this replica decides now.
+	Leads() bool
+	// Version is that of the plan that clients of this replica get.
+	Version() uint64
+	// Tick is the time between two decisions of the leader.
+	Tick() time.Duration
+	// Live reports whether another replica was heard lately.
+	Live(replica string) bool
+}
+
 const (
-	// delay is how far apart the load reports of another replica arrive: its heartbeat.
-	delay = time.Second
 	// ReplicaGone is after what time without a word the streams of a replica count as
 	// closed. Clients that come to another replica take their place before.
 	ReplicaGone = 3 * time.Minute
@@ -68,8 +79,7 @@ type Relay struct {
 	clients  Clients
 	checkers Checkers
 	changed  chan struct{} // capacity 1
-	leads    func() bool
-	version  func() uint64 // of the plan that clients get
+	standing Standing
 
 	mu       sync.Mutex
 	lastID   load.StreamID
@@ -77,25 +87,35 @@ type Relay struct {
 	sequence uint64             // of what this replica sends
 	kept     []keptWindows      // the last of this replica's own clients, oldest first
 	followed bool               // since the last Windows, another replica decided
+	since    map[string]uint64  // by service, the version in which its assignments last changed
 }
 
 // remote is what another replica told.
 type remote struct {
 	incarnation uint64
 	heard       time.Time
+	unheard     bool // at the last Windows
 	streams     map[uint64]*remoteStream
 	waiting     []load.StreamWindow // since the last Collect
-	version     uint64              // of the plan that its clients got
 	subscribed  []xds.Subscription
+	version     uint64             // of the plan that its clients had when they were listed
 	arriving    []xds.Subscription // of a list that is not whole
 	sequence    uint64             // of the last message; 0 = none came
 	torn        bool               // a message of that list is missing
 	votes       []health.Report
 	ended       []health.Ended
-	connected   []health.Checker
-	connectedAt time.Time        // when that list came
-	connecting  []health.Checker // of a list that is not whole, and
-	part        int              // the number of its last part
+	connected   []remoteChecker
+	checkers    map[string]remoteChecker // connected, by id
+	connectedAt time.Time                // when that list came
+	connecting  []remoteChecker          // of a list that is not whole, and
+	part        int                      // the number of its last part
+}
+
+// remoteChecker is a checker of another replica, with the number of its stream there.
+type remoteChecker struct {
+	health.Checker
+
+	stream uint64
 }
 
 type remoteStream struct {
@@ -103,12 +123,11 @@ type remoteStream struct {
 	window load.StreamWindow // as last told, without reports
 }
 
-// New makes a relay. leads reports whether this replica decides now, and version is
-// that of the plan that its clients get.
-func New(reports Reports, clients Clients, checkers Checkers, leads func() bool, version func() uint64) *Relay {
+// New makes a relay.
+func New(reports Reports, clients Clients, checkers Checkers, standing Standing) *Relay {
 	return &Relay{
-		reports: reports, clients: clients, checkers: checkers, leads: leads, version: version, changed: make(chan struct{}, 1),
-		lastID: remoteStreams, replicas: map[string]*remote{},
+		reports: reports, clients: clients, checkers: checkers, standing: standing, changed: make(chan struct{}, 1),
+		lastID: remoteStreams, replicas: map[string]*remote{}, since: map[string]uint64{},
 	}
 }
 
@@ -131,6 +150,10 @@ func (r *Relay) Windows(now time.Time) []load.StreamWindow {
 	out = slices.Clone(out)
 	for _, name := range r.names() {
 		q := r.replicas[name]
+		if unheard := !r.standing.Live(name); unheard != q.unheard {
+			q.unheard = unheard
+			q.waiting = append(q.waiting, q.open()...)
+		}
 		out = append(out, merged(q.waiting)...)
 		q.waiting = nil
 		if now.Sub(q.heard) > ReplicaGone {
@@ -160,9 +183,20 @@ func merged(windows []load.StreamWindow) []load.StreamWindow {
 		if n := len(out); n > 0 && out[n-1].Stream == w.Stream {
 			last := &out[n-1]
 			last.Reports = append(slices.Clone(last.Reports), w.Reports...)
-			last.Closed = w.Closed
+			last.Closed, last.Unheard = w.Closed, w.Unheard
 			continue
 		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// open returns the open streams of a replica that is heard no more, or again.
+func (q *remote) open() []load.StreamWindow {
+	out := make([]load.StreamWindow, 0, len(q.streams))
+	for _, s := range q.streams { // merged sorts them
+		w := s.window
+		w.Unheard = q.unheard
 		out = append(out, w)
 	}
 	return out
@@ -182,14 +216,37 @@ func (q *remote) closeAll(now time.Time) []load.StreamWindow {
 }
 
 // Publish hands a set of views to this replica's own clients.
-func (r *Relay) Publish(set *view.Set) { r.clients.Publish(set) }
+func (r *Relay) Publish(set *view.Set) {
+	r.change(set)
+	r.clients.Publish(set)
+}
+
+// change notes which services have other assignments in a set than in the one before.
+func (r *Relay) change(set *view.Set) {
+	version, err := strconv.ParseUint(set.Version(), 10, 64)
+	if err != nil {
+		return // no plan has such a version
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := set.Names()
+	if len(r.since) > 2*len(names) { // of services that are gone
+		clear(r.since)
+	}
+	for _, name := range names {
+		if _, known := r.since[name]; !known || !set.Unchanged(name) {
+			r.since[name] = version
+		}
+	}
+}
 
 // Subscriptions returns those of the whole fleet. A locality has acknowledged an
-// assignment once its streams on all replicas have, and the replicas had the plan
-// that is in force here.
+// assignment once its streams on all replicas have, and the replicas had the one
+// that is in force here: plans after theirs may have changed other services only. Streams of a replica
+// that is not heard have acknowledged nothing.
 func (r *Relay) Subscriptions() []xds.Subscription {
 	own := r.clients.Subscriptions()
-	version := r.version()
+	version := r.standing.Version()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.replicas) == 0 {
@@ -199,7 +256,7 @@ func (r *Relay) Subscriptions() []xds.Subscription {
 	for _, name := range r.names() {
 		q := r.replicas[name]
 		for _, s := range q.subscribed {
-			if q.version < version {
+			if changed, known := r.since[s.Service]; q.unheard || q.version < version && (!known || q.version < changed) {
 				s.Acked, s.AckedAt = 0, time.Time{}
 			}
 			out = append(out, s)
@@ -245,23 +302,27 @@ func (r *Relay) Votes(now time.Time) []health.Report {
 	return out
 }
 
-// Connected returns the checkers that are connected to any replica.
+// Connected returns the checkers that are connected to any replica. One that several replicas list
+// has moved: its newest stream counts.
 func (r *Relay) Connected(now time.Time) []health.Checker {
 	out := r.checkers.Connected(now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	seen := make(map[string]bool, len(out))
+	seen := make(map[string]int, len(out))
 	for i := range out {
-		seen[out[i].ID] = true
+		seen[out[i].ID] = i
 	}
 	for _, name := range r.names() {
 		q := r.replicas[name]
 		if now.Sub(q.connectedAt) > CheckersHeld {
 			continue
 		}
-		for _, c := range q.connected {
-			if !seen[c.ID] {
-				seen[c.ID], out = true, append(out, c)
+		for i := range q.connected {
+			c := q.connected[i].Checker
+			if at, found := seen[c.ID]; !found {
+				seen[c.ID], out = len(out), append(out, c)
+			} else if c.Since.After(out[at].Since) {
+				out[at] = c
 			}
 		}
 	}

@@ -41,6 +41,9 @@ func (c checkers) Ended() []health.Ended                            { return c.e
 func (c checkers) Designate(*isobar.Topology, []health.Designation) { /* not observed */ }
 func (c checkers) Changed() <-chan struct{}                         { return c.changed }
 
+// tick is the time between two decisions.
+const tick = 2 * time.Second
+
 // end is one replica: leading is whether it decides, and version that of its plan.
 type end struct {
 	*relay.Relay
@@ -48,11 +51,18 @@ type end struct {
 	here    *here
 	leading bool
 	version uint64
+	tick    time.Duration
+	dead    string // a replica that is not heard
 }
 
+func (e *end) Leads() bool              { return e.leading }
+func (e *end) Version() uint64          { return e.version }
+func (e *end) Tick() time.Duration      { return e.tick }
+func (e *end) Live(replica string) bool { return replica != e.dead }
+
 func newEnd(leading bool, h *here) *end {
-	e := &end{here: h, leading: leading, version: 7}
-	e.Relay = relay.New(reports{h}, h, checkers{h}, func() bool { return e.leading }, func() uint64 { return e.version })
+	e := &end{here: h, leading: leading, version: 7, tick: tick}
+	e.Relay = relay.New(reports{h}, h, checkers{h}, e)
 	return e
 }
 
@@ -112,7 +122,7 @@ func TestFollowersReportsReachTheLeader(t *testing.T) {
 	if len(got) != 1 || got[0].Stream < 1<<62 {
 		t.Fatalf("the leader has %+v", got)
 	}
-	want[0].Stream, want[0].Delay = got[0].Stream, time.Second
+	want[0].Stream, want[0].Delay = got[0].Stream, tick
 	want[0].Opened, want[0].Reports[0].Arrived = clock.Add(-time.Minute), clock.Add(-time.Second)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

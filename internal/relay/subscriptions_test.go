@@ -9,10 +9,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/relay"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // TestSubscriptionsOfABrokenConnection asserts that a list of subscriptions which a connection took
@@ -164,7 +167,18 @@ func TestSubscriptionsOfSeveralReplicas(t *testing.T) {
 	if s := leader.Subscriptions(); len(s) != 1 || s[0].Streams != 3 || s[0].Acked != 3 || !s[0].AckedAt.Equal(at) {
 		t.Errorf("subscriptions %+v", s)
 	}
-	leader.version = 8 // the follower has 7
+	// What a replica says of its checkers between two lists does not make the list newer.
+	leader.version, follower.version = 8, 8
+	for _, o := range follower.Observations(other, true, false) {
+		if err := leader.Receive("b", 1, o, clock); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := leader.Subscriptions(); len(s) != 1 || s[0].Streams != 3 || !s[0].AckedAt.IsZero() {
+		t.Errorf("subscriptions listed with the plan before %+v", s)
+	}
+	follower.version = 7
+	pass(t, follower, leader, 1, other, clock)
 	if s := leader.Subscriptions(); len(s) != 1 || s[0].Streams != 3 || !s[0].AckedAt.IsZero() {
 		t.Errorf("subscriptions with a follower behind %+v", s)
 	}
@@ -191,5 +205,48 @@ func TestStreamsOfARemovedReplica(t *testing.T) {
 	late := clock.Add(relay.ReplicaGone + time.Second)
 	if last := leader.Windows(late); len(last) != 1 || last[0].Stream != w[1].Stream || !last[0].Closed.Equal(late) {
 		t.Errorf("its streams did not end: %+v", last)
+	}
+}
+
+// TestAcknowledgedUnderALaterPlan asserts that what the clients of a follower acknowledged stands while
+// plans change other services only: where endpoints come and go all the time, a leader would else
+// never see an acknowledgement.
+func TestAcknowledgedUnderALaterPlan(t *testing.T) {
+	service := func(name string) *plan.Service { return &plan.Service{Spec: &isobar.Service{Name: name}} }
+	checkout, cart := service("checkout"), service("cart")
+	builder, before := view.NewBuilder(view.Options{}), (*view.Set)(nil)
+	topology := &isobar.Topology{}
+	leader, follower := newEnd(true, &here{}), newEnd(false, reporting())
+	for _, step := range []struct {
+		what     string
+		services []*plan.Service
+		told     bool // the follower has the plan, and lists its subscriptions
+		dead     bool // the follower is not heard
+		want     bool // that of checkout is acknowledged
+	}{
+		{"a plan that the follower has", []*plan.Service{cart, checkout}, true, false, true},
+		{"another service changed", []*plan.Service{service("cart"), checkout}, false, false, true},
+		{"another service is gone", []*plan.Service{checkout}, false, false, true},
+		{"the follower is not heard", nil, false, true, false},
+		{"the follower is heard again", nil, false, false, true},
+		{"the service changed", []*plan.Service{service("checkout")}, false, false, false},
+		{"the follower has that", nil, true, false, true},
+	} {
+		if step.services != nil {
+			leader.version++
+			p := &plan.Plan{Version: leader.version, Topology: topology, Services: step.services}
+			before = builder.Build(p, before)
+			leader.Publish(before)
+		}
+		if follower.version = leader.version; step.told {
+			pass(t, follower, leader, 1, other, clock)
+		}
+		if leader.dead = ""; step.dead {
+			leader.dead = "b"
+		}
+		leader.Windows(clock)
+		if s := leader.Subscriptions(); len(s) != 1 || s[0].AckedAt.IsZero() == step.want {
+			t.Errorf("%s: %+v", step.what, s)
+		}
 	}
 }

@@ -48,6 +48,8 @@ type agedChecker struct {
 	Checker  health.Checker `json:"checker"`
 	Since    time.Duration  `json:"since"`
 	LastSeen time.Duration  `json:"last_seen"`
+	// Stream tells the streams of a checker apart; 0 of earlier versions. It has no order.
+	Stream uint64 `json:"stream,omitempty"`
 }
 
 // Observations takes what this replica's own clients and checkers told since the last
@@ -64,7 +66,7 @@ func (r *Relay) Observations(now time.Time, healthOnly, warm bool) []*peerv1.Obs
 		out = append(append(out, reported...), subscriptions(r.clients.Subscriptions(), now)...)
 	}
 	out = append(out, r.checked(now)...)
-	version := r.version()
+	version := r.standing.Version()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.followed = true
@@ -86,7 +88,7 @@ func (r *Relay) checked(now time.Time) []*peerv1.Observations {
 	votes := r.checkers.Collect(now)
 	connected, size := []json.RawMessage{}, 0
 	for _, k := range r.checkers.Connected(now) {
-		a := agedChecker{Checker: k, Since: now.Sub(k.Since), LastSeen: now.Sub(k.LastSeen)}
+		a := agedChecker{Checker: k, Since: now.Sub(k.Since), LastSeen: now.Sub(k.LastSeen), Stream: uint64(k.Since.UnixNano())} //nolint:gosec // compared only
 		a.Checker.Since, a.Checker.LastSeen = time.Time{}, time.Time{}
 		entry := encoded(a)
 		connected, size = append(connected, entry), size+len(entry)

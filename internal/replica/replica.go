@@ -379,6 +379,19 @@ func (r *Replica) LeaderEpoch() uint64 {
 	return 0
 }
 
+// Live reports whether another replica was heard within the last heartbeats.
+func (r *Replica) Live(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := r.node.View(r.clock())
+	for i := range v.Peers {
+		if v.Peers[i].Name == name {
+			return v.Peers[i].Live
+		}
+	}
+	return false
+}
+
 // ErrNoLeader says that no replica leads as far as this one knows.
 var ErrNoLeader = errors.New("no replica leads the group at the moment")
 

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"time"
+
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/discovery"
@@ -44,6 +46,7 @@ func (s *Server) joinGroup() (err error) {
 		Replicas: c, Operated: s.operated, Offers: s.offers, Registry: s.registry, Providers: s.providers, State: s.kept,
 		XDS: s.services.xds, LRS: s.services.lrs, HDS: s.services.hds, Checkers: checkers{s.services.hds},
 		Clients: s.clients, Marks: s.sampler, Admin: func() *admin.Server { return s.admin }, Interval: s.settings.Interval,
+		Tick:    func() time.Duration { return s.settings.Current().Tick },
 		Version: s.opts.Version, Listener: s.listeners.Replicas,
 		Identity:      identity.Options{Name: member.Listener, Log: s.log, Metrics: s.identity, Trigger: &s.trigger},
 		ProviderGrace: s.opts.ProviderGrace, BalanceAfter: s.opts.BalanceAfter, Timing: s.opts.ReplicaTiming,

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/loadgen"
 	"github.com/isobar-xds/isobar/internal/server"
@@ -183,4 +184,47 @@ func gauge(t *testing.T, m *member, name string) float64 {
 	}
 	t.Fatalf("there is no metric %s", name)
 	return 0
+}
+
+// TestCheckersOfAFollower asserts that an endpoint which checkers find down loses its traffic although
+// all of them are connected to a follower, and also once that one leads.
+func TestCheckersOfAFollower(t *testing.T) {
+	const services = `- name: checkout
+  health_checks: [{tcp: {}, interval: 1s, timeout: 500ms, unhealthy_threshold: 2, healthy_threshold: 1}]
+  localities:
+  - {locality: us/a, endpoints: ["10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80", "10.1.0.4:80", "10.1.0.5:80", "10.1.0.6:80"]}
+`
+	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
+	peers := []string{"a=" + listen[0], "b=" + listen[1]}
+	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+	a := startMember(t, replicaConfig(t, "a", listen[0], election, services, peers...))
+	testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
+	b := startMember(t, replicaConfig(t, "b", listen[1], election, services, peers...))
+	testhelp.Eventually(t, "b follows", func() bool { return b.group().Removes })
+	var tr truth
+	for i, zone := range []string{"us/a", "us/b", "us/c"} {
+		id := fmt.Sprintf("checker-%d", i)
+		e, err := fleet.NewEnvoyChecker(fleet.EnvoyCheckerOptions{Conn: b.dial(), ID: id, Locality: loc(zone), Probe: tr.probe(id), Seed: uint64(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = e.Run(t.Context()) }()
+	}
+	becomes := func(m *member, address string, want isobar.HealthStatus) {
+		t.Helper()
+		began := time.Now()
+		testhelp.Eventually(t, address+" is "+want.String(), func() bool { return m.server.Plan() != nil && healthOf(m.server.Plan(), address) == want })
+		t.Logf("after %v %s is %v", time.Since(began), address, want)
+	}
+	for e := range 6 {
+		becomes(b, fmt.Sprintf("10.1.0.%d:80", e+1), isobar.Healthy)
+	}
+	tr.set("10.1.0.1:80", fleet.ProbeFails)
+	becomes(b, "10.1.0.1:80", isobar.Unhealthy)
+	tr.set("10.1.0.1:80", fleet.ProbePasses)
+	becomes(b, "10.1.0.1:80", isobar.Healthy)
+	a.end()
+	testhelp.Eventually(t, "b leads", func() bool { return b.group().Role == "leader" })
+	tr.set("10.1.0.2:80", fleet.ProbeFails)
+	becomes(b, "10.1.0.2:80", isobar.Unhealthy)
 }

@@ -55,6 +55,13 @@ func (s *Set) Names() []string { return s.names }
 // Head is the encoded beginning of every response from this set.
 func (s *Set) Head() mem.Buffer { return s.head }
 
+// Unchanged reports whether the assignments of a service are those of the previous set, for all
+// clients.
+func (s *Set) Unchanged(service string) bool {
+	_, same := s.same[service]
+	return same
+}
+
 // Seq counts the sets: a later set has a higher number.
 func (s *Set) Seq() uint64 { return s.seq }
 
