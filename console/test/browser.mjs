@@ -21,6 +21,9 @@ const markup = '<img src=x onerror="document.title=\'owned\'"><script>document.t
 const fleet = spawn(process.env.FLEET, { stdio: ['pipe', 'pipe', 'inherit'] });
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
 
+/** Ends a hang: a machine that is too busy for the fleet takes long until its checkers agree. */
+const patience = 180_000;
+
 /** Every screen: its address, what shows that it is ready, and what is done on it first. */
 const screens = [
   // Clients of all services have reported. Small screens don't show the bar.
@@ -74,6 +77,7 @@ async function lookAtAll(address, group, width, height) {
   // The policy of the page forbids what axe does to put itself in; what the
   // policy forbids is seen in the other pages, which it binds.
   const context = await browser.newContext({ viewport: { width, height }, bypassCSP: true });
+  context.setDefaultTimeout(patience);
   const page = await context.newPage();
   for (const [name, hash, ready, first] of [...screens, ['replicas', 'replicas', (p) => p.getByText(/more replicas? may fail/)]]) {
     await page.goto(`${name === 'replicas' ? group : address}#/${hash}`);
@@ -112,6 +116,7 @@ async function takePictures(address) {
 /** A page that its own policy binds; errors collects whatever goes wrong in it. */
 async function bound(address, errors) {
   const page = await browser.newPage();
+  page.setDefaultTimeout(patience);
   // A server that answers another question first says so (503), and the page asks again.
   const expected = (m) => (/status of (400|404|409|412)/.test(m.text()) && !/\/v1\/verdicts/.test(m.location().url)) || (/status of 503/.test(m.text()) && /\/v1\/(whatif|plan)$/.test(m.location().url));
   page.on('console', (m) => m.type() === 'error' && !expected(m) && errors.push(`${m.text()} ${m.location().url}`));
@@ -124,7 +129,7 @@ async function bound(address, errors) {
 
 /** Returns once the page shows a text. */
 async function shows(page, text) {
-  for (let i = 0; i < 150; i++) {
+  for (let i = 0; i < 900; i++) {
     if (text.test(await page.locator('main').innerText())) return;
     await page.waitForTimeout(200);
   }
