@@ -103,7 +103,7 @@ func (*fixedCharts) Samples(name string, day bool) (samples.Series, bool) {
 func fixedReserves() (time.Time, []plan.Reserve) {
 	b, c := isobar.MustLocality("us-east/b"), isobar.MustLocality("us-east/c")
 	return time.Now(), []plan.Reserve{
-		{Service: "cart", Lost: b, Fullest: c, Utilization: 0.9, Ceiling: 0.8, Headroom: 0.2},
+		{Service: "cart", Lost: b, Fullest: c, Utilization: 1.02, Ceiling: 0.8, Headroom: -0.02, AtLimit: true},
 		{Service: "checkout", Lost: b, Fullest: c, Utilization: 1.31, Ceiling: 0.8, Headroom: -0.31},
 		{Service: "pay", Lost: c, Fullest: b, Utilization: 1, Ceiling: 0.8, Headroom: -0.1, Drop: 0.1},
 		{Service: "search", Lost: c, Drop: 1, Headroom: -1},

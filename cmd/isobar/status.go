@@ -164,10 +164,10 @@ func writeReserves(line func(name, format string, args ...any), r *admin.Reserve
 	case r == nil, r.Services == 0: // nothing was played: there is no traffic, or no declared capacity
 		return
 	case r.Failing == 0:
-		line("n-1", "%s the loss of any zone, checked %s ago", count(r.Services, "service stands", "services stand"), age(r.AgeSeconds))
+		line("n-1", "%s the loss of any zone%s, checked %s ago", count(r.Services, "service stands", "services stand"), atLimit(r), age(r.AgeSeconds))
 		return
 	}
-	line("n-1", "%d of %s would not stand the loss of a zone, checked %s ago", r.Failing, count(r.Services, "service", "services"), age(r.AgeSeconds))
+	line("n-1", "%d of %s would not stand the loss of a zone%s, checked %s ago", r.Failing, count(r.Services, "service", "services"), atLimit(r), age(r.AgeSeconds))
 	for i := range r.Worst {
 		w := &r.Worst[i]
 		text := w.Fill()
@@ -179,6 +179,14 @@ func writeReserves(line func(name, format string, args ...any), r *admin.Reserve
 		}
 		line("", "%s without %s: %s", printable(w.Service), w.Lost, text)
 	}
+}
+
+// atLimit tells of services that stand the loss of a zone, but are at their limit.
+func atLimit(r *admin.ReserveSummary) string {
+	if r.AtLimit == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d at the limit)", r.AtLimit)
 }
 
 func age(seconds float64) string {

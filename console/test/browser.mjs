@@ -21,6 +21,9 @@ const markup = '<img src=x onerror="document.title=\'owned\'"><script>document.t
 const fleet = spawn(process.env.FLEET, { stdio: ['pipe', 'pipe', 'inherit'] });
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
 
+/** Ends a hang: a machine that is too busy for the fleet takes long until its checkers agree. */
+const patience = 180_000;
+
 /** Every screen: its address, what shows that it is ready, and what is done on it first. */
 const screens = [
   // Clients of all services have reported. Small screens don't show the bar.
@@ -74,6 +77,7 @@ async function lookAtAll(address, group, width, height) {
   // The policy of the page forbids what axe does to put itself in; what the
   // policy forbids is seen in the other pages, which it binds.
   const context = await browser.newContext({ viewport: { width, height }, bypassCSP: true });
+  context.setDefaultTimeout(patience);
   const page = await context.newPage();
   for (const [name, hash, ready, first] of [...screens, ['replicas', 'replicas', (p) => p.getByText(/more replicas? may fail/)]]) {
     await page.goto(`${name === 'replicas' ? group : address}#/${hash}`);
@@ -112,8 +116,9 @@ async function takePictures(address) {
 /** A page that its own policy binds; errors collects whatever goes wrong in it. */
 async function bound(address, errors) {
   const page = await browser.newPage();
+  page.setDefaultTimeout(patience);
   // A server that answers another question first says so (503), and the page asks again.
-  const expected = (m) => /status of (400|404|409|412)/.test(m.text()) || (/status of 503/.test(m.text()) && /\/v1\/(whatif|plan)$/.test(m.location().url));
+  const expected = (m) => (/status of (400|404|409|412)/.test(m.text()) && !/\/v1\/verdicts/.test(m.location().url)) || (/status of 503/.test(m.text()) && /\/v1\/(whatif|plan)$/.test(m.location().url));
   page.on('console', (m) => m.type() === 'error' && !expected(m) && errors.push(`${m.text()} ${m.location().url}`));
   page.on('pageerror', (e) => errors.push(String(e)));
   page.on('request', (r) => {
@@ -124,7 +129,7 @@ async function bound(address, errors) {
 
 /** Returns once the page shows a text. */
 async function shows(page, text) {
-  for (let i = 0; i < 150; i++) {
+  for (let i = 0; i < 900; i++) {
     if (text.test(await page.locator('main').innerText())) return;
     await page.waitForTimeout(200);
   }
@@ -212,7 +217,13 @@ async function questions(address, page) {
       const d = new Date(at);
       return new Date(d.getTime() - d.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
     }, change.made);
-    await page.getByLabel('Minute, in your time zone').fill(minute);
+    const field = page.getByLabel('Minute, in your time zone');
+    assert.match(await field.inputValue(), /^\d{4}-\d\d-\d\d \d\d:\d\d$/); // in every language of the browser
+    await field.fill('2:03 PM');
+    await field.press('Enter');
+    await page.getByText(/^Write the minute as/).waitFor();
+    await field.fill(minute.replace('T', ' '));
+    await field.press('Enter');
     await page.waitForURL((url) => new URLSearchParams(url.hash.split('?')[1]).get('to')?.endsWith(':00.000Z'));
     await largest(address, page);
     // Another change of the minute is a click away, and the list stays.
@@ -279,6 +290,17 @@ async function questions(address, page) {
     await click(page.getByRole('navigation').getByRole('link', { name: 'Checkers' }));
     await shows(page, /Probes from us-east\/b to \d+ endpoints? in (us-east\/a|eu-west\/[ab]) have failed for/);
     await shows(page, /\d paths? on which probes fail/);
+  });
+  await ask('Which path do probes fail on? From what needs attention', async () => {
+    const all = page.getByRole('button', { name: /^Show all/ });
+    if (await all.isVisible()) await click(all);
+    await click(page.getByRole('link', { name: /can't reach \d+ endpoints? .*that other zones reach/ }));
+    await page.getByRole('heading', { name: /paths? on which probes fail/ }).waitFor();
+  });
+  await ask('Which path do probes fail on? From a service', async () => {
+    await click(page.getByRole('link', { name: 'checkout', exact: true }));
+    await click(page.getByRole('link', { name: 'the paths on which probes fail' }));
+    await page.getByRole('heading', { name: /paths? on which probes fail/ }).waitFor();
   });
   await ask('What if a zone had half of its capacity?', async () => {
     await click(page.getByRole('link', { name: 'checkout', exact: true }));
@@ -355,6 +377,48 @@ async function fields(address, page) {
   await page.getByRole('button', { name: 'Simulate' }).click();
   await page.waitForURL(/service=checkout&drain=us-east/);
   await page.getByText(/^(Yes|No|Not certain)[:,]/).waitFor();
+}
+
+/** The verdict counts as many problems as can be read below it, the worst first. */
+async function counts(address, page) {
+  await page.goto(`${address}#/whatif?demand=200`);
+  const verdict = page.locator('.verdict');
+  await verdict.waitFor();
+  const said = await verdict.innerText();
+  const more = Number(/and (\d+) more problems?\./.exec(said)?.[1] ?? 0);
+  assert.ok(more > 5, said);
+  const rest = page.locator('.rest > summary');
+  await rest.click();
+  const texts = await page.locator('.risks li').allInnerTexts();
+  const lasting = texts.filter((t) => !t.startsWith('at first only'));
+  assert.equal(lasting.length, more + 1, `${said}\n${texts.join('\n')}`);
+  assert.ok(said.includes(lasting[0].split(';')[0]), `${said}\n${lasting[0]}`);
+  assert.match(await rest.innerText(), new RegExp(`^and ${texts.length - 5} more problems?$`));
+}
+
+/** A table that is wider than the screen says so, until its end is in sight; colours have one meaning each. */
+async function sideways(address) {
+  const page = await browser.newPage({ viewport: { width: 390, height: 844 } });
+  await page.goto(`${address}#/service/checkout`);
+  const table = page.getByRole('group', { name: 'Where each client locality sends' });
+  await table.waitFor();
+  const hint = page.locator('.sideways', { hasText: 'more columns' }).first();
+  await hint.filter({ hasText: /right →$/ }).waitFor();
+  assert.match(await table.evaluate((x) => getComputedStyle(x).maskImage), /gradient/);
+  await table.evaluate((x) => x.scrollTo(x.scrollWidth, 0));
+  await hint.filter({ hasText: /^← more columns on the left$/ }).waitFor();
+  // Nothing of a zone's line lies beyond the edge.
+  await page.goto(`${address}#/regions`);
+  await page.getByRole('link', { name: 'May us-east/b be drained?' }).waitFor();
+  const losses = page.getByRole('group', { name: 'What if a zone is lost?' });
+  assert.equal(await losses.evaluate((x) => x.scrollWidth - x.clientWidth), 0);
+  assert.equal(await page.locator('.matrix [class*=heat-]').count(), 0); // which are of utilization
+  assert.ok((await page.locator('.matrix .share-4').count()) > 0);
+  await page.getByText('Part of what the row sends:').waitFor();
+  await page.goto(`${address}#/time?service=checkout&span=hour`);
+  await page.locator('.then .share-4').first().waitFor();
+  await page.getByText('Part of what the row sends:').waitFor();
+  await page.close();
 }
 
 /** A changed file is played through, and a wrong one is told with its place. */
@@ -515,6 +579,8 @@ try {
   await agree(address, page);
   await parts(address, page);
   await fields(address, page);
+  await counts(address, page);
+  await sideways(address);
   await file(address, page);
   await losses(address, page);
   said('questions answered, a file played through');

@@ -169,6 +169,7 @@ type ReserveSummary struct {
 	AgeSeconds float64        `json:"age_seconds"` // of the plan that was looked at
 	Services   int            `json:"services"`    // of which it is known
 	Failing    int            `json:"failing"`     // of them, that would not stand it
+	AtLimit    int            `json:"at_limit"`    // of the others: a little above a ceiling, which they were not when they were last found to stand it
 	Worst      []plan.Reserve `json:"worst"`       // of those, at most maxHolds, sorted by name
 }
 
@@ -179,6 +180,9 @@ func (b *statusBuilder) reserves(at time.Time, services []plan.Reserve) {
 	}
 	out := &ReserveSummary{AgeSeconds: seconds(time.Since(at)), Services: len(services), Worst: []plan.Reserve{}}
 	for i := range services {
+		if services[i].AtLimit {
+			out.AtLimit++
+		}
 		if services[i].Stands() {
 			continue
 		}

@@ -146,6 +146,7 @@ func TestAttentionToThePlan(t *testing.T) {
 		{admin.LocalityUnhealthy, admin.Warning, legacy(func(s *plan.Service) { s.Sites[0].Group.Endpoints[0].Health = isobar.Unhealthy })},
 		{admin.CheckersEnded, admin.Warning, reports(health.ServiceReport{Suspicion: &health.Suspicion{Ends: 3, Checkers: []string{"c"}}})},
 		{admin.CheckersShort, admin.Warning, reports(health.ServiceReport{Shortfalls: []health.Shortfall{{Why: "no checker is connected"}}})},
+		{admin.ProbePathFailing, admin.Warning, reports(health.ServiceReport{Summary: health.Summary{Divided: 1}})},
 		{admin.AllEndpointsDown, admin.Critical, reports(health.ServiceReport{Summary: health.Summary{FailOpen: true}})},
 		{admin.MassFailureHeld, admin.Critical, reports(health.ServiceReport{Alarm: &health.Alarm{Why: "4 of 4 endpoints"}})},
 		{admin.CertificateExpired, admin.Critical, func(_ *world, o *admin.Options) {

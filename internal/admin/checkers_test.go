@@ -95,3 +95,46 @@ func TestClientsOfAService(t *testing.T) {
 		}
 	}
 }
+
+// TestPathsNeedAttention: paths on which probes fail are one thing to look at for the fleet, with
+// the services, and one for each of these.
+func TestPathsNeedAttention(t *testing.T) {
+	divided := map[string]int{"cart": 2, "legacy": 1, "well": 0}
+	srv := start(t, newWorld(), func(o *admin.Options) {
+		fleetOf(o).clients = func() []admin.Client { return nil }
+		healthOf(o).overview = func(context.Context) (out []health.ServiceReport, err error) {
+			for _, name := range []string{"cart", "legacy", "well"} {
+				out = append(out, health.ServiceReport{Service: name, Summary: health.Summary{Divided: divided[name]}})
+			}
+			return out, nil
+		}
+	})
+	ask := func(query string) (found []admin.Attention) {
+		var s admin.Status
+		do(t, srv, http.MethodGet, "/v1/status"+query, "").decode(t, &s)
+		for _, a := range s.Attention {
+			if a.Code == admin.ProbePathFailing {
+				found = append(found, a)
+			}
+		}
+		return found
+	}
+	const rest = " that other zones reach: the path between them is broken, and traffic goes on"
+	for _, tt := range []struct{ query, service, text, next string }{
+		{"", "", "checkers of some zones can't reach 3 endpoints of 2 services (cart, legacy)" + rest, "isobar health"},
+		{"?service=legacy", "legacy", "legacy: checkers of some zones can't reach 1 endpoint" + rest, "isobar health legacy"},
+	} {
+		got := ask(tt.query)
+		if len(got) != 1 || got[0].Service != tt.service || got[0].Text != tt.text || got[0].Next != tt.next {
+			t.Errorf("%q: %+v", tt.query, got)
+		}
+	}
+	divided["cart"] = 0
+	if got := ask(""); len(got) != 1 || got[0].Service != "legacy" {
+		t.Errorf("of one service: %+v", got)
+	}
+	divided["legacy"] = 0
+	if got := ask("?service=legacy"); len(got) != 0 {
+		t.Errorf("of none: %+v", got)
+	}
+}

@@ -46,6 +46,7 @@ type ServiceView struct {
 	CeilingScale float64       `json:"ceiling_scale"`           // 1 = everything fits beneath the ceilings
 	Drop         float64       `json:"drop"`                    // fraction that clients are told to drop
 	RequestLimit uint32        `json:"request_limit,omitempty"` // requests that each client may have in progress; 0 = Isobar sets no limit
+	Checked      bool          `json:"checked"`                 // it has health checks: GET /v1/verdicts has the verdicts
 	Localities   []SiteView    `json:"localities"`              // sorted
 	Sources      []SourceView  `json:"sources"`                 // sorted
 
@@ -105,14 +106,14 @@ func (s *planAPI) getPlan(w http.ResponseWriter, r *http.Request) {
 			s.failUnknownService(w, name)
 			return
 		}
-		view.Services = []ServiceView{viewService(svc, s.overrides()[name], s.opts.Fleet.Subscribers())}
+		view.Services = []ServiceView{s.viewService(svc, s.overrides()[name], s.opts.Fleet.Subscribers())}
 		view.Violations = slices.DeleteFunc(view.Violations, func(v invariant.Violation) bool { return v.Service != name })
 		reply(w, http.StatusOK, view)
 		return
 	}
 	overrides, clients := s.overrides(), s.opts.Fleet.Subscribers()
 	for _, svc := range p.Services {
-		view.Services = append(view.Services, viewService(svc, overrides[svc.Spec.Name], clients))
+		view.Services = append(view.Services, s.viewService(svc, overrides[svc.Spec.Name], clients))
 	}
 	reply(w, http.StatusOK, view)
 }
@@ -134,11 +135,12 @@ func viewPlan(p *plan.Plan) PlanView {
 }
 
 // viewService shows a service of a plan. clients are those of all services, sorted by service.
-func viewService(svc *plan.Service, overrides []isobar.HealthOverride, clients []ServiceClients) ServiceView {
+func (s *core) viewService(svc *plan.Service, overrides []isobar.HealthOverride, clients []ServiceClients) ServiceView {
 	v := ServiceView{
 		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.CoverageBesides(SilentOf(clients, svc.Spec.Name)),
 		Hold: svc.Hold, Paused: svc.Paused, RequestLimit: svc.RequestLimit.Max,
 		Policy: svc.Spec.Policy, PolicyGap: svc.PolicyGap, PolicyMS: svc.PolicyMS,
+		Checked: s.opts.HealthChecks != nil && len(svc.Spec.HealthChecks) > 0,
 		PlanGap: svc.PlanGap, CeilingScale: 1,
 		Localities: []SiteView{}, Sources: []SourceView{}, HealthOverrides: overrides,
 	}

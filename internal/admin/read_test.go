@@ -19,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/config/strict"
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -44,6 +45,42 @@ func TestPlan(t *testing.T) {
 	}
 	if a := do(t, srv, http.MethodGet, "/v1/plan?service=none", ""); a.code != http.StatusNotFound {
 		t.Errorf("unknown service: %d", a.code)
+	}
+}
+
+// TestPlanTellsOfHealthChecks: who asks for the verdicts of a service that the plan says has some
+// is not refused.
+func TestPlanTellsOfHealthChecks(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		checks       []isobar.HealthCheck
+		discovers    bool // the server has health discovery
+		want         bool
+		wantVerdicts int
+	}{
+		{"with", []isobar.HealthCheck{{}}, true, true, http.StatusOK},
+		{"without", nil, true, false, http.StatusNotFound},
+		{"without health discovery", []isobar.HealthCheck{{}}, false, false, http.StatusNotFound},
+	} {
+		w := newWorld()
+		spec := *w.current.Services[0].Spec
+		spec.HealthChecks, w.current.Services[0].Spec = tt.checks, &spec
+		srv := start(t, w, func(o *admin.Options) {
+			if tt.discovers {
+				healthOf(o).health = func(_ context.Context, name string) (out []health.ServiceReport, err error) {
+					if len(tt.checks) > 0 {
+						out = append(out, health.ServiceReport{Service: "legacy"})
+					}
+					return out, nil
+				}
+			}
+		})
+		var v admin.PlanView
+		do(t, srv, http.MethodGet, "/v1/plan?service=legacy", "").decode(t, &v)
+		verdicts := do(t, srv, http.MethodGet, "/v1/verdicts?service=legacy", "")
+		if v.Services[0].Checked != tt.want || verdicts.code != tt.wantVerdicts {
+			t.Errorf("%s: checked %v, verdicts %d", tt.name, v.Services[0].Checked, verdicts.code)
+		}
 	}
 }
 

@@ -114,7 +114,7 @@ func (s *statusAPI) statusOf(ctx context.Context, p *plan.Plan, service string) 
 	b.clients(clients)
 	b.localities(p, clients)
 	b.excess(clients, time.Now())
-	b.health(ctx, s.core)
+	b.health(ctx, s.core, service)
 	for _, text := range s.opts.Process.Unsaved() {
 		b.Unsaved = append(b.Unsaved, text)
 		b.attend(NewAttention(NotSaved, "not saved: %s; serving goes on from memory, but a restart would go back", text))
@@ -271,7 +271,8 @@ func refusalOf(c *Client, name string) string {
 	return out
 }
 
-func (b *statusBuilder) health(ctx context.Context, s *core) {
+// health reports what checkers find, of all services or, unless it is empty, of one.
+func (b *statusBuilder) health(ctx context.Context, s *core, service string) {
 	if s.opts.HealthChecks == nil {
 		return
 	}
@@ -289,6 +290,30 @@ func (b *statusBuilder) health(ctx context.Context, s *core) {
 	for i := range services {
 		b.verdicts(&services[i])
 	}
+	b.paths(services, service)
+}
+
+// paths reports paths on which probes fail. One path concerns the endpoints of many services: all
+// of them are one thing to look at, but for who looks at one service only.
+func (b *statusBuilder) paths(services []health.ServiceReport, only string) {
+	endpoints, named := 0, []string{}
+	for i := range services {
+		if n := services[i].Summary.Divided; n > 0 && (only == "" || services[i].Service == only) {
+			endpoints += n
+			named = append(named, services[i].Service)
+		}
+	}
+	if len(named) == 0 {
+		return
+	}
+	const what = "checkers of some zones can't reach %s that other zones reach: the path between them is broken, and traffic goes on"
+	which := counted(endpoints, "1 endpoint", "%d endpoints")
+	if len(named) == 1 {
+		b.attend(NewAttention(ProbePathFailing, "%s: "+what, named[0], which).Of(named[0]).See("isobar health %s", named[0]))
+		return
+	}
+	slices.Sort(named)
+	b.attend(NewAttention(ProbePathFailing, what, fmt.Sprintf("%s of %d services (%s)", which, len(named), someOf(named))).See("isobar health"))
 }
 
 // verdicts reports what checkers found of a service.

@@ -149,7 +149,7 @@ func (s *statusAPI) detail(p *plan.Plan, name string) []byte {
 	}
 	overrides := slices.DeleteFunc(s.opts.Objects.Overrides(), func(o isobar.HealthOverride) bool { return o.Service != name })
 	view := viewPlan(p)
-	view.Services = []ServiceView{viewService(svc, overrides, s.opts.Fleet.Subscribers())}
+	view.Services = []ServiceView{s.viewService(svc, overrides, s.opts.Fleet.Subscribers())}
 	return encoded(map[string]any{
 		"version": view.Version, "made": view.Made, "trigger": view.Trigger, "state": s.orders.operatorState(p, name), "service": view.Services[0],
 	})

@@ -56,7 +56,7 @@ func (v *previews) breaches(ctx context.Context, present *plan.Turn, begin func(
 }
 
 // unstood returns the services of a survey that would no longer survive the loss of a zone, and
-// survive it in the present.
+// survive it in the present, the worst first.
 func (v *previews) unstood(ctx context.Context, present *plan.Turn, survey *plan.Survey, deadline time.Time) ([]string, error) {
 	after, err := v.losses(ctx, survey, deadline)
 	if err != nil {
@@ -73,11 +73,16 @@ func (v *previews) unstood(ctx context.Context, present *plan.Turn, survey *plan
 	if err != nil {
 		return nil, err
 	}
-	var out []string
+	var worst []*plan.Reserve
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		if was := before[name]; was != nil && was.Stands() {
-			out = append(out, after[name].Breach())
+			worst = append(worst, after[name])
 		}
+	}
+	slices.SortStableFunc(worst, func(a, b *plan.Reserve) int { return b.Worse(a) })
+	var out []string
+	for _, r := range worst {
+		out = append(out, r.Breach())
 	}
 	return out, nil
 }

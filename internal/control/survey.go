@@ -35,6 +35,7 @@ type reserves struct {
 	fills    plan.Fills
 	services []plan.Reserve
 	zones    []plan.ZoneLoss
+	failed   plan.Failed
 }
 
 // Reserves returns the effect of the loss of its worst zone on each service, and when it was
@@ -125,6 +126,9 @@ func (s *survey) round(ctx context.Context) error {
 		return err
 	}
 	losses := plan.NewSurvey(turn, s.previews.tick())
+	if last := s.found.Load(); last != nil {
+		losses.After(last.failed)
+	}
 	var failed error
 	for more := true; more; {
 		began := time.Now()
@@ -135,7 +139,9 @@ func (s *survey) round(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	s.found.Store(&reserves{at: turn.Now, fills: plan.FillsOf(turn.Previous), services: losses.Reserves(), zones: losses.Losses()})
+	s.found.Store(&reserves{
+		at: turn.Now, fills: plan.FillsOf(turn.Previous), services: losses.Reserves(), zones: losses.Losses(), failed: losses.Failed(),
+	})
 	return failed
 }
 

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -23,12 +25,12 @@ type Difference struct {
 	Shed    Three   `json:"shed"`
 	Moved   float64 `json:"moved"`
 
-	// Risks are reasons to think again, by service; empty = the change makes nothing
+	// Risks are reasons to think again, the worst first; empty = the change makes nothing
 	// worse that a plan knows of.
 	Risks []Risk `json:"risks"`
 
 	// Of a single drain, and of a rollback: Refusals are the reasons for which the server
-	// refuses it without force, and Unchecked tells why they are not known.
+	// refuses it without force, the worst first, and Unchecked tells why they are not known.
 	Refusals  []string `json:"refusals,omitempty"`
 	Unchecked string   `json:"unchecked,omitempty"`
 }
@@ -94,15 +96,17 @@ func Compare(before, after *Plan) Difference {
 
 // Difference tells what the preview found.
 func (p *Preview) Difference() Difference {
-	out := Difference{Version: p.Before.VersionString(), Ticks: p.last, Settled: p.Still, Services: []ServiceDifference{}, Risks: []Risk{}}
+	out := Difference{Version: p.Before.VersionString(), Ticks: p.last, Settled: p.Still, Services: []ServiceDifference{}}
+	var risks []weighedRisk
 	for _, name := range namesOf(p.Before, p.Settled) {
 		if d, differs := p.service(name); differs {
 			out.Services = append(out.Services, d)
-			out.Risks = append(out.Risks, d.risks()...)
+			risks = append(risks, d.risks()...)
 		} else {
 			out.Same++
 		}
 	}
+	out.Risks = sortedRisks(risks)
 	out.Same += p.elsewhere
 	p.totals(&out)
 	return out
@@ -253,37 +257,89 @@ func union(at [3]*Service, of func(*Service) []isobar.Locality) []isobar.Localit
 // counts: shares are rounded.
 const breachSlack = 1.01
 
-// Breaches tells what in the end is too much of a service, and worse than it
-// was: localities above their ceilings, drops, no endpoint left. Localities
-// without declared capacity can't tell.
-func (d *ServiceDifference) Breaches() []string {
+// concern is something that speaks against a change, with how much it does.
+type concern struct {
+	kind int     // the worst first: concernDead and so on
+	size float64 // of its kind: the fraction of requests, or the utilization over the ceiling
+}
+
+const (
+	concernDead = iota
+	concernRemoved
+	concernDrop
+	concernFull  // in the end
+	concernEarly // after the first tick only
+)
+
+// worst compares concerns for a list that begins with the worst. What the texts show as equal
+// is equal, so that the rest of the order, by names, decides.
+func (a concern) worst(b concern) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(shown(b.size), shown(a.size)))
+}
+
+// shown rounds a fraction to what texts show of it: a tenth of a percent.
+func shown(x float64) float64 { return math.Round(1000 * x) }
+
+// breach is a concern in words.
+type breach struct {
+	concern
+
+	text string
+}
+
+func breachTexts(all []breach) []string {
+	slices.SortStableFunc(all, func(a, b breach) int { return a.worst(b.concern) })
 	var out []string
+	for i := range all {
+		out = append(out, all[i].text)
+	}
+	return out
+}
+
+func (d *ServiceDifference) breaches() (out []breach) {
 	was := false
 	for i := range d.Localities {
 		l := &d.Localities[i]
 		was = was || l.Utilization.Before > 0
 		if u := l.Utilization; l.Declared && u.Settled > breachSlack*l.Ceiling && u.Settled > breachSlack*u.Before {
-			out = append(out, fmt.Sprintf("%s at %.1f%% of its capacity, above its ceiling of %.1f%%", l.Locality, 100*u.Settled, 100*l.Ceiling))
+			out = append(out, breach{
+				concern{concernFull, over(u.Settled, l.Ceiling)},
+				fmt.Sprintf("%s at %.1f%% of its capacity, above its ceiling of %.1f%%", l.Locality, 100*u.Settled, 100*l.Ceiling),
+			})
 		}
 	}
 	if d.Drop.Settled > d.Drop.Before+0.001 {
-		out = append(out, fmt.Sprintf("clients drop %.1f%% of the requests", 100*d.Drop.Settled))
+		out = append(out, breach{concern{concernDrop, d.Drop.Settled}, fmt.Sprintf("clients drop %.1f%% of the requests", 100*d.Drop.Settled)})
 	}
 	if d.Dead && was {
-		out = append(out, "no endpoint is left: clients try all of them")
+		out = append(out, breach{concern{kind: concernDead}, "no endpoint is left: clients try all of them"})
 	}
 	return out
 }
 
-// Breaches tells the same of all services, with their names.
+// over is a utilization over its ceiling.
+func over(utilization, ceiling float64) float64 {
+	if ceiling <= 0 {
+		return math.MaxFloat32
+	}
+	return utilization / ceiling
+}
+
+// Breaches tells what in the end is too much of a service, and worse than it
+// was, the worst first: no endpoint left, drops, localities above their ceilings. Localities
+// without declared capacity can't tell.
+func (d *ServiceDifference) Breaches() []string { return breachTexts(d.breaches()) }
+
+// Breaches tells the same of all services, with their names, the worst of all first.
 func (d *Difference) Breaches() []string {
-	var out []string
+	var out []breach
 	for i := range d.Services {
-		for _, text := range d.Services[i].Breaches() {
-			out = append(out, d.Services[i].Service+": "+text)
+		for _, b := range d.Services[i].breaches() {
+			b.text = d.Services[i].Service + ": " + b.text
+			out = append(out, b)
 		}
 	}
-	return out
+	return breachTexts(out)
 }
 
 // Risk is a reason to think again before a change is made.
@@ -293,25 +349,44 @@ type Risk struct {
 	Text     string          `json:"text"` // a sentence that names both
 }
 
+// weighedRisk is a risk with its place among others.
+type weighedRisk struct {
+	Risk
+	concern
+}
+
+// sortedRisks returns the worst first.
+func sortedRisks(all []weighedRisk) []Risk {
+	slices.SortStableFunc(all, func(a, b weighedRisk) int { return a.worst(b.concern) })
+	out := make([]Risk, 0, len(all))
+	for i := range all {
+		out = append(out, all[i].Risk)
+	}
+	return out
+}
+
 // riskSlack is by how much utilization may be above a ceiling, or above what it was,
 // without a word: it is rounding.
 const riskSlack = 0.005
 
 // risks lists what a change makes worse of a service: load above a ceiling after the
 // first tick or in the end, more drops, and no endpoint left.
-func (d *ServiceDifference) risks() []Risk {
-	var out []Risk
-	note := func(l isobar.Locality, format string, args ...any) {
-		out = append(out, Risk{d.Service, l, d.Service + ": " + fmt.Sprintf(format, args...)})
+func (d *ServiceDifference) risks() (out []weighedRisk) {
+	note := func(kind int, size float64, l isobar.Locality, format string, args ...any) {
+		out = append(out, weighedRisk{Risk{d.Service, l, d.Service + ": " + fmt.Sprintf(format, args...)}, concern{kind, size}})
 	}
 	if d.Dead {
-		note(isobar.Locality{}, "no healthy endpoint is left")
+		note(concernDead, 1, isobar.Locality{}, "no healthy endpoint is left")
 	}
 	if d.Change == ChangeRemoved && d.Latency.Before > 0 {
-		note(isobar.Locality{}, "it is removed while clients send to it")
+		note(concernRemoved, 1, isobar.Locality{}, "it is removed while clients send to it")
 	}
 	if most := max(d.Drop.First, d.Drop.Settled); most > d.Drop.Before+riskSlack {
-		note(isobar.Locality{}, "clients drop up to %.1f%% of their requests, %.1f%% now", 100*most, 100*d.Drop.Before)
+		kind := concernDrop
+		if d.Drop.Settled <= d.Drop.Before+riskSlack {
+			kind = concernEarly
+		}
+		note(kind, most, isobar.Locality{}, "clients drop up to %.1f%% of their requests, %.1f%% now", 100*most, 100*d.Drop.Before)
 	}
 	for i := range d.Localities {
 		l := &d.Localities[i]
@@ -322,11 +397,11 @@ func (d *ServiceDifference) risks() []Risk {
 		above := fmt.Sprintf("above its ceiling of %.0f%%; %.1f%% now", 100*l.Ceiling, 100*l.Utilization.Before)
 		switch u := l.Utilization; {
 		case worse(u.First) && worse(u.Settled):
-			note(l.Locality, "%s is used to %s, %s", l.Locality, bothTimes(fmt.Sprintf("%.1f%%", 100*u.First), fmt.Sprintf("%.1f%%", 100*u.Settled)), above)
+			note(concernFull, over(u.Settled, l.Ceiling), l.Locality, "%s is used to %s, %s", l.Locality, bothTimes(fmt.Sprintf("%.1f%%", 100*u.First), fmt.Sprintf("%.1f%%", 100*u.Settled)), above)
 		case worse(u.First):
-			note(l.Locality, "%s is used to %.1f%% after the first tick, %s", l.Locality, 100*u.First, above)
+			note(concernEarly, over(u.First, l.Ceiling), l.Locality, "%s is used to %.1f%% after the first tick, %s", l.Locality, 100*u.First, above)
 		case worse(u.Settled):
-			note(l.Locality, "%s is used to %.1f%% when all has settled, %s", l.Locality, 100*u.Settled, above)
+			note(concernFull, over(u.Settled, l.Ceiling), l.Locality, "%s is used to %.1f%% when all has settled, %s", l.Locality, 100*u.Settled, above)
 		}
 	}
 	return out

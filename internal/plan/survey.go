@@ -26,10 +26,36 @@ type Reserve struct {
 	// stays free; below 0 the demand does not fit.
 	Headroom float64 `json:"headroom"`
 	Drop     float64 `json:"drop"` // fraction of the requests that clients drop; 1 when nothing healthy is left
+
+	// AtLimit tells that the service is above a ceiling, or drops, by less than the limits of
+	// Survey.After, and that the round before did not find that it fails: it stands the loss, just.
+	AtLimit bool `json:"at_limit,omitempty"`
 }
 
-// Stands reports whether the service keeps its ceilings without shedding.
-func (r *Reserve) Stands() bool { return r.Utilization <= breachSlack && r.Drop <= 0 }
+// Stands reports whether the service keeps its ceilings without shedding, or is at its limit.
+func (r *Reserve) Stands() bool { return r.AtLimit || r.keeps() }
+
+func (r *Reserve) keeps() bool { return r.Utilization <= breachSlack && r.Drop <= 0 }
+
+// By how much a service that stood a loss in the round before may be above its ceiling, as a
+// factor, or drop: demand that just fits is beneath the ceiling in one round and above it in
+// the next.
+const (
+	limitSlack = 1.03
+	limitDrop  = 0.005
+)
+
+// Worse compares two losses: above 0 where the first one fails and the other does not, else where
+// it drops more, else where it fills more. What texts show as equal is equal.
+func (r *Reserve) Worse(than *Reserve) int {
+	fails := func(r *Reserve) int {
+		if r.Stands() {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(fails(r), fails(than)), cmp.Compare(shown(r.Drop), shown(than.Drop)), cmp.Compare(shown(r.Utilization), shown(than.Utilization)))
+}
 
 // Fill says how full Fullest would be, in the words of the plan check.
 func (r *Reserve) Fill() string {
@@ -74,16 +100,11 @@ func (z *ZoneLoss) add(r *Reserve) {
 	}
 	z.Failing++
 	i, _ := slices.BinarySearchFunc(z.Worst, r, func(a Reserve, b *Reserve) int {
-		return cmp.Or(-worse(&a, b), strings.Compare(a.Service, b.Service))
+		return cmp.Or(-a.Worse(b), strings.Compare(a.Service, b.Service))
 	})
 	if z.Worst = slices.Insert(z.Worst, i, *r); len(z.Worst) > mostWorst {
 		z.Worst = z.Worst[:mostWorst]
 	}
-}
-
-// worse compares two losses: above 0 where the first drops more, else fills more.
-func worse(a, b *Reserve) int {
-	return cmp.Or(cmp.Compare(a.Drop, b.Drop), cmp.Compare(a.Utilization, b.Utilization))
 }
 
 // Survey tries the loss of each zone that carries traffic, one at a time, for
@@ -100,6 +121,17 @@ type Survey struct {
 	found []Reserve         // of all groups so far
 
 	losses map[isobar.Locality]*ZoneLoss // of all groups so far
+	last   Failed                        // of the round before; nil: there was none
+	failed Failed                        // of all groups so far
+}
+
+// Failed are the losses that services do not stand.
+type Failed map[FailedLoss]struct{}
+
+// FailedLoss is the loss of a zone that a service does not stand.
+type FailedLoss struct {
+	Service string
+	Zone    isobar.Locality
 }
 
 // QuickTicks is for how many ticks what is lost is played where a quick answer
@@ -109,7 +141,24 @@ const QuickTicks = 3
 // NewSurvey begins with a turn whose previous plan must exist.
 func NewSurvey(t *Turn, tick time.Duration) *Survey {
 	t.sortWatched()
-	return &Survey{turn: t, tick: tick, groups: callGroups(t.Topology, t.Topology), losses: map[isobar.Locality]*ZoneLoss{}}
+	return &Survey{turn: t, tick: tick, groups: callGroups(t.Topology, t.Topology), losses: map[isobar.Locality]*ZoneLoss{}, failed: Failed{}}
+}
+
+// After takes what the round before found, which is not nil. A loss that did not fail then fails
+// only beyond limitSlack and limitDrop; one that failed, until the service keeps its ceilings.
+func (s *Survey) After(last Failed) { s.last = last }
+
+// Failed returns the losses that fail, for After of the next round.
+func (s *Survey) Failed() Failed { return s.failed }
+
+// judge decides whether a service stands a loss.
+func (s *Survey) judge(r *Reserve) {
+	at := FailedLoss{r.Service, r.Lost}
+	_, before := s.last[at]
+	r.AtLimit = s.last != nil && !before && !r.keeps() && r.Utilization <= limitSlack && r.Drop <= limitDrop
+	if !r.Stands() {
+		s.failed[at] = struct{}{}
+	}
 }
 
 // Survey begins with what a preview has come to; it tries the losses for the
@@ -225,6 +274,7 @@ func (s *Survey) lose(zone isobar.Locality) error {
 			continue
 		}
 		if r, known := reserveOf(after, zone); known {
+			s.judge(&r)
 			s.keep(&r)
 			if endpointIn(after.Spec, zone) {
 				found.add(&r)
@@ -280,7 +330,7 @@ func (s *Survey) keep(r *Reserve) {
 	switch {
 	case i < 0:
 		s.found = append(s.found, *r)
-	case worse(r, &s.found[i]) > 0:
+	case r.Worse(&s.found[i]) > 0:
 		headroom := min(s.found[i].Headroom, r.Headroom)
 		s.found[i] = *r
 		s.found[i].Headroom = headroom

@@ -227,6 +227,94 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
+// surveyed plays all losses at so many requests/s from each zone, after a round that found last.
+func surveyed(t *testing.T, demand float64, last plan.Failed) *plan.Survey {
+	t.Helper()
+	s := plan.NewSurvey(chain(t, demand), interval)
+	if last != nil {
+		s.After(last)
+	}
+	for more := true; more; {
+		var err error
+		if more, err = s.Step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// TestSurveyAtTheLimit: demand that is a little above what fits does not change the answer of the
+// round before, whichever that was; what is far above it fails, and what fits stands.
+func TestSurveyAtTheLimit(t *testing.T) {
+	const fits, little, far = 50.0, 54.4, 60.0 // 94%, 102% and 113% of the ceilings that are left
+	for _, row := range []struct {
+		name            string
+		before          []float64
+		demand          float64
+		stands, atLimit bool
+	}{
+		{"a little above, at once", nil, little, false, false},
+		{"a little above, after it stood", []float64{fits}, little, true, true},
+		{"a little above, and again", []float64{fits, little}, little, true, true},
+		{"a little above, after it failed", []float64{far}, little, false, false},
+		{"a little above, after it failed and was a little above", []float64{far, little}, little, false, false},
+		{"far above, after it stood", []float64{fits, little}, far, false, false},
+		{"it fits, after it failed", []float64{far}, fits, true, false},
+	} {
+		var last plan.Failed
+		for _, demand := range row.before {
+			last = surveyed(t, demand, last).Failed()
+		}
+		s := surveyed(t, row.demand, last)
+		for _, r := range s.Reserves() {
+			if r.Stands() != row.stands || r.AtLimit != row.atLimit {
+				t.Errorf("%s: %+v", row.name, r)
+			}
+		}
+		for _, z := range s.Losses() {
+			if (z.Failing == 0) != row.stands || len(z.Worst) != z.Failing {
+				t.Errorf("%s: %+v", row.name, z)
+			}
+		}
+	}
+}
+
+// TestTheWorstIsNamedFirst: whatever the order of names, and by names where figures look equal.
+func TestTheWorstIsNamedFirst(t *testing.T) {
+	full := func(name string, used float64) plan.LocalityDifference {
+		return plan.LocalityDifference{Locality: loc(name), Utilization: plan.Three{Before: 0.5, First: used, Settled: used}, Ceiling: 0.8, Declared: true}
+	}
+	d := plan.Difference{Services: []plan.ServiceDifference{
+		{Service: "cart", Localities: []plan.LocalityDifference{full("us/a", 0.85), full("us/b", 0.7)}},
+		{Service: "checkout", Drop: plan.Three{Settled: 0.02}, Localities: []plan.LocalityDifference{full("us/a", 0.90001), full("us/b", 0.9), full("us/c", 1.3)}},
+		{Service: "search", Drop: plan.Three{Settled: 0.3}},
+		{Service: "web", Dead: true, Localities: []plan.LocalityDifference{full("us/a", 0)}},
+	}}
+	const above = "% of its capacity, above its ceiling of 80.0%"
+	want := []string{
+		"web: no endpoint is left: clients try all of them", "search: clients drop 30.0% of the requests", "checkout: clients drop 2.0% of the requests",
+		"checkout: us/c at 130.0" + above, "checkout: us/a at 90.0" + above, "checkout: us/b at 90.0" + above, "cart: us/a at 85.0" + above,
+	}
+	if got := d.Breaches(); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	if got := d.Services[1].Breaches(); len(got) != 4 || got[0] != "clients drop 2.0% of the requests" {
+		t.Errorf("of one service: %q", got)
+	}
+	// Of losses: what fails comes before what is at its limit, drops before ceilings.
+	order := []plan.Reserve{
+		{Drop: 0.2}, {Drop: 0.1, Utilization: 2}, {Utilization: 1.5}, {Utilization: 1.2}, {Utilization: 1.3, AtLimit: true}, {Utilization: 0.9},
+	}
+	for i := range order[1:] {
+		if order[i].Worse(&order[i+1]) <= 0 || order[i+1].Worse(&order[i]) >= 0 {
+			t.Errorf("%+v is worse than %+v", order[i], order[i+1])
+		}
+	}
+	if (&plan.Reserve{Utilization: 1.20001}).Worse(&plan.Reserve{Utilization: 1.2}) != 0 {
+		t.Error("what looks equal is worse")
+	}
+}
+
 // previewed is a fleet of services, of which some call others, that has settled,
 // and a change of some.
 func previewed(t *rapid.T) (before *plan.Plan, changed *isobar.Topology) {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { age, atMost, count, digits, latency, ms, percent, rate, utc } from './format';
+import { age, atMost, clock, count, digits, latency, ms, percent, rate, utc } from './format';
 
 describe('numbers', () => {
   test.each([
@@ -51,6 +51,11 @@ describe('numbers', () => {
 });
 
 describe('times', () => {
+  test('of the day have 24 hours, and begin with 00', () => {
+    const d = new Date(2026, 2, 1, 0, 7, 9);
+    expect(clock(d.toISOString())).toBe('00:07:09');
+    expect(clock(new Date(2026, 2, 1, 15, 0, 0).toISOString())).toBe('15:00:00');
+  });
   test.each([
     [5, '5 s'],
     [300, '5 min'],

@@ -45,9 +45,10 @@ export function latency(x: number): string {
   return x < 0.01 ? '< 0.01 ms' : ms(x);
 }
 
-/** The time of day in the viewer's zone. */
+/** The time of day in the viewer's zone, of 24 hours whatever the browser's language. */
 export function clock(at: string): string {
-  return new Date(at).toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
+  const d = new Date(at);
+  return [d.getHours(), d.getMinutes(), d.getSeconds()].map((x) => String(x).padStart(2, '0')).join(':');
 }
 
 /** The same moment in UTC. */

@@ -18,3 +18,9 @@ export function heat(utilization: number, ceiling: number): number {
   if (x >= 0.5) return 2;
   return 1;
 }
+
+/** The step of a share of what a row sends, as the classes share-1 to share-4 have it; 0 for none. */
+export function part(share: number): number {
+  if (!(share > 0)) return 0;
+  return share >= 0.8 ? 4 : share >= 0.5 ? 3 : share >= 0.2 ? 2 : 1;
+}

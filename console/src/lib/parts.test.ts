@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { heat } from './heat';
+import { heat, part } from './heat';
 import { Lines } from './lines';
 import { format, parse } from './route';
 import { arrange, join, keep, window } from './rows';
@@ -15,6 +15,10 @@ describe('heat', () => {
     [0, 0.8, 0], [0.2, 0.8, 1], [0.4, 0.8, 2], [0.65, 0.8, 3], [0.79, 0.8, 4], [0.8, 0.8, 4], [0.804, 0.8, 4], [0.81, 0.8, 5],
     [0.5, 0, 0], [NaN, 0.8, 0], [-1, 0.8, 0],
   ])('%d of %d', (used, ceiling, want) => expect(heat(used, ceiling)).toBe(want));
+});
+
+describe('a share', () => {
+  test.each([[0, 0], [NaN, 0], [0.001, 1], [0.2, 2], [0.5, 3], [0.79, 3], [0.8, 4], [1, 4]])('of %d', (share, want) => expect(part(share)).toBe(want));
 });
 
 describe('lines', () => {

@@ -12,4 +12,6 @@ test.each([
   [item('clients_deviate', { service: 'checkout', client: 'c' }), '#/clients?find=c'],
   [item('locality_unhealthy', { service: 'gone' }), undefined],
   [item('replica_lost'), '#/replicas'],
+  [item('probe_path_failing', { service: 'checkout' }), '#/checkers'],
+  [item('probe_path_failing'), '#/checkers'],
 ] as [Attention, string | undefined][])('%j is shown at %s', (a, want) => expect(placeOf(a, known)).toBe(want));

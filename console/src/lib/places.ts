@@ -14,7 +14,7 @@ export function placeOf(a: Attention, known: (service: string) => boolean): stri
   if (a.code === 'clients_deviate' && a.client) return format({ screen: 'clients', query: { find: a.client } });
   if (a.code === 'clients_deviate' && a.service) return format({ screen: 'service', name: a.service, query: { from: a.locality || '-' } });
   if (/^(replicas?|group|election)_/.test(a.code)) return format({ screen: 'replicas' });
-  if (a.code.startsWith('checker')) return format({ screen: 'checkers' });
+  if (a.code.startsWith('checker') || a.code === 'probe_path_failing') return format({ screen: 'checkers' });
   if (a.code === 'clients_silent') return format({ screen: 'clients', query: { find: a.client } });
   if (a.service && known(a.service)) return format({ screen: 'service', name: a.service, query: { part: partOf(a.code) } });
   if (a.client || a.code.startsWith('client')) return format({ screen: 'clients', query: { find: a.client } });

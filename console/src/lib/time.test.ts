@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { bars, effectOf, instant, minuteOf, rank, sinceOldest, stepAt, stepOf, ticks } from './time';
+import { bars, effectOf, instant, local, minuteOf, rank, sinceOldest, stepAt, stepOf, ticks, typed } from './time';
 import type { ChangeMark, Span, Timeline } from './types';
 
 const hour: Timeline = {
@@ -38,6 +38,15 @@ describe('a timeline', () => {
 test('a moment of the server stays what it is', () => {
   expect(instant('2026-03-04T05:06:07.123456789Z')).toBe('2026-03-04T05:06:07.123456789Z');
   expect(instant('2026-03-04T05:06:07+01:00')).toBe('2026-03-04T04:06:07.000Z');
+});
+
+describe('a typed minute', () => {
+  const day = Date.parse('2026-11-29T12:00:00Z');
+  test.each([
+    ['2026-03-01 14:03', '2026-03-01T14:03:00'], [' 2026-03-01T04:03 ', '2026-03-01T04:03:00'], ['2026-03-01 14:03:59', '2026-03-01T14:03:00'],
+    ['0:05', `${local(day).slice(0, 10)}T00:05:00`], ['23:59', `${local(day).slice(0, 10)}T23:59:00`],
+  ])('%s is of the viewer', (text, want) => expect(local(typed(text, day))).toBe(want));
+  test.each(['', '14', '24:00', '12:60', '2:03 PM', '03/01/2026 14:03', '2026-02-30 14:03', '2026-13-01 14:03'])('%j names none', (text) => expect(typed(text, day)).toBeNaN());
 });
 
 test('a minute holds its seconds', () => {

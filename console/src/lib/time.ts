@@ -84,10 +84,21 @@ export function ticks(t: Timeline): { step: number; at: number }[] {
   return out;
 }
 
-/** The moment in the viewer's zone, as a field for date and time wants it. */
+/** The moment in the viewer's zone, in the form of ISO 8601. */
 export function local(ms: number): string {
   const d = new Date(ms);
   return new Date(ms - d.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+
+/**
+ * The minute that a text names in the viewer's zone, in ms since 1970: 2026-11-29 14:03, also with a T
+ * or seconds, or 14:03 of the day of the moment beside. NaN where it names none.
+ */
+export function typed(text: string, day: number): number {
+  const [, date, hour, minute] = /^(?:(\d{4}-\d\d-\d\d)[T ]+)?(\d\d?):(\d\d)(?::\d\d)?$/.exec(text.trim()) ?? [];
+  if (hour === undefined || minute === undefined || Number(hour) > 23 || Number(minute) > 59) return NaN;
+  const found = new Date(`${date ?? local(day).slice(0, 10)}T${hour.padStart(2, '0')}:${minute}:00`);
+  return local(found.getTime() || 0).startsWith(date ?? '') ? found.getTime() : NaN; // 30 February is no day
 }
 
 /**

@@ -21,7 +21,7 @@ export interface Status {
   clients: { total: number; in_sync: number; behind: number; refusing: number; reporting: number };
   checkers: number;
   stopping?: boolean;
-  n1?: { services: number; failing: number; worst: Reserve[] };
+  n1?: { services: number; failing: number; at_limit?: number; worst: Reserve[] };
 }
 
 export interface Reserve {
@@ -93,6 +93,7 @@ export interface Service {
   plan_gap: number;
   drop: number;
   ceiling_scale: number;
+  checked: boolean; // it has health checks
   localities: Site[];
   sources: Source[];
   health_overrides?: { address: string; locality: string; status: string }[];

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { Difference, Service, Site, Three } from './types';
-import { against, body, drainedOfAll, idle, incomplete, judge, outdated, queryOf, questionOf, supposed } from './whatif';
+import { body, drainedOfAll, idle, incomplete, judge, outdated, problems, queryOf, questionOf, supposed } from './whatif';
 
 const flat = (before: number, first = before, settled = first): Three => ({ before, first, settled });
 const site = (locality: string, utilization: Three, ceiling = 0.8, declared = true): Difference['services'][number]['localities'][number] => ({ locality, utilization, ceiling, declared });
@@ -37,12 +37,46 @@ describe('judge', () => {
   });
 });
 
-test('what is said against a difference is said once', () => {
-  const survival = 'checkout: it would no longer survive the loss of us/b: us/c at 88.0% of its capacity, above its ceiling of 80.0%';
-  const refusals = ['checkout: us/a at 127.0% of its capacity, above its ceiling of 80.0%', survival, 'cart: us/a at 127.0% of its capacity, above its ceiling of 80.0%'];
-  expect(against(difference([], { risks: [risk('checkout', 'us/a'), risk('cart')], refusals }))).toEqual(['checkout: worse', 'cart: worse', survival, refusals[2]]);
-  expect(against(difference([], { refusals: [survival] }))).toEqual([survival]);
-  expect(against(difference([]))).toEqual([]);
+describe('problems', () => {
+  const texts = (d: Difference): string[] => problems(d).map((p) => `${p.early ? 'early: ' : ''}${p.text}${p.now ? `; ${p.now}` : ''}`);
+  const many = difference(
+    [
+      service('cart', { localities: [site('us/a', flat(0.6, 0.9, 0.85)), site('us/b', flat(0.6, 1.6, 0.7))] }),
+      service('checkout', { localities: [site('us/a', flat(0.7, 1.2, 1.2704)), site('us/b', flat(0.7, 1.2, 1.2699)), site('us/c', flat(0.7, 1.9, 1.9))] }),
+      service('search', { drop: flat(0, 0.3, 0.1) }),
+      service('web', { drop: flat(0.02, 0.3, 0.2) }),
+      service('zero', { dead: true }),
+    ],
+    { risks: [risk('cart', 'us/a'), risk('cart', 'us/b'), risk('checkout', 'us/a'), risk('checkout', 'us/b'), risk('checkout', 'us/c'), risk('search'), risk('web'), risk('zero')] },
+  );
+  test('begin with the worst, and equal ones stand in the order of names', () => {
+    expect(texts(many)).toEqual([
+      'zero would have no healthy endpoint left',
+      'clients of web would drop 20% of their requests; 2% now',
+      'clients of search would drop 10% of their requests; 0% now',
+      'us/c of checkout would be at 190% of its capacity, above its ceiling of 80%; 70% now',
+      'us/a of checkout would be at 127% of its capacity, above its ceiling of 80%; 70% now',
+      'us/b of checkout would be at 127% of its capacity, above its ceiling of 80%; 70% now',
+      'us/a of cart would be at 85% of its capacity, above its ceiling of 80%; 60% now',
+      'early: us/b of cart would be at 160% of its capacity, above its ceiling of 80%; 60% now',
+    ]);
+  });
+  test('are as many as the verdict counts', () => {
+    const all = problems(many);
+    expect(judge(many, all).text).toBe(`No: zero would have no healthy endpoint left, and ${all.filter((p) => !p.early).length - 1} more problems.`);
+  });
+  test('are told once, although the server refuses for the same', () => {
+    const survival = 'checkout: it would no longer survive the loss of us/b: us/c at 88.0% of its capacity, above its ceiling of 80.0%';
+    const refusals = ['checkout: us/a at 127.1% of its capacity, above its ceiling of 80.0%', 'web: clients drop 20.3% of the requests', 'zero: no endpoint is left: clients try all of them', survival, survival];
+    expect(texts({ ...many, refusals })).toEqual([...texts(many).slice(0, 7), survival, ...texts(many).slice(7)]);
+    const one = difference([service('checkout')], { refusals: [survival] });
+    expect(texts(one)).toEqual([survival.slice('checkout: '.length)]);
+    expect(texts(difference([]))).toEqual([]);
+  });
+  test('of now are in no answer that says nothing is above its ceiling', () => {
+    const early = difference([service('checkout', { localities: [site('us/a', flat(0.5, 0.9, 0.7))] })], { risks: [risk('checkout', 'us/a')], settled: false });
+    expect(judge(early).text).toMatch(/^Not certain: shares still move after 4 decisions\. At first us\/a would be at 90%/);
+  });
 });
 
 describe('an answer', () => {
@@ -50,7 +84,7 @@ describe('an answer', () => {
     locality, endpoints: 2, healthy: 2, capacity: 100, ceiling: 0.8, load: 50, unmanaged_load: 0, utilization: 0.5, price_ms: 1, ...more,
   });
   const standing = (localities: Site[], more: Partial<Service> = {}): Service => ({
-    name: 'checkout', mode: 'full', policy: 'latency', coverage: 1, gap: 0, plan_gap: 0, drop: 0, ceiling_scale: 1, localities,
+    name: 'checkout', mode: 'full', policy: 'latency', coverage: 1, gap: 0, plan_gap: 0, drop: 0, ceiling_scale: 1, checked: true, localities,
     sources: [{ source: 'us/a', demand: 100, shares: [{ locality: 'us/a', target: 1, published: 1 }] }], ...more,
   });
   const was = standing([at('us/a'), at('us/b')]);

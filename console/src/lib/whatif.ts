@@ -100,31 +100,61 @@ export interface Verdict {
   text: string;
 }
 
-/**
- * Judges a difference as the server judges a drain: by what it ends in. What is too much
- * at first only is told behind a yes.
- */
-export function judge(d: Difference): Verdict {
+/** Something that speaks against a difference. */
+export interface Problem {
+  text: string;
+  now: string; // what is today, to be read behind it; may be empty
+  early: boolean; // it is so at first only
+}
+
+/** What speaks against a difference, the worst first, each fact once: what it ends in, then what is too much at first only. */
+export function problems(d: Difference): Problem[] {
   const risky = new Set((d.risks ?? []).map((r) => `${r.service}\n${r.locality ?? ''}`));
   const whole = d.services.filter((s) => risky.has(`${s.service}\n`));
   const full = uses(d).filter((x) => risky.has(`${x.service}\n${x.locality}`));
-  const bad: string[] = [];
-  for (const s of whole.filter((x) => x.dead)) bad.push(`${s.service} would have no healthy endpoint left`);
-  for (const s of whole.filter((x) => x.drop.settled > x.drop.before + slack)) bad.push(`clients of ${s.service} would drop ${percent(s.drop.settled)} of their requests`);
-  const over = full.filter((x) => x.settled > x.ceiling + slack).sort((a, b) => b.settled / b.ceiling - a.settled / a.ceiling);
-  for (const x of over) bad.push(`${x.place}${named(d, x.service)} would be at ${percent(x.settled)} of its capacity, above its ceiling of ${percent(x.ceiling)}`);
-  for (const s of whole.filter((x) => x.change === 'removed')) bad.push(`${s.service} would be removed while clients send to it`);
+  const said: string[] = []; // how the server begins to say the same
+  const of = (s: { service: string }, text: string): string => {
+    said.push(`${s.service}: ${text}`);
+    return s.service;
+  };
+  const today = (x: number): string => `${percent(x)} now`;
+  const drops = (s: Difference['services'][number], part: number): string => `clients of ${s.service} would drop ${percent(part)} of their requests`;
+  const above = (x: Use, used: number): string => `${x.place}${named(d, x.service)} would be at ${percent(used)} of its capacity, above its ceiling of ${percent(x.ceiling)}`;
+  const lasting = [
+    ...whole.filter((s) => s.dead).map((s) => ({ text: `${of(s, 'no endpoint is left')} would have no healthy endpoint left`, now: '' })),
+    ...whole.filter((s) => s.change === 'removed').map((s) => ({ text: `${s.service} would be removed while clients send to it`, now: '' })),
+    ...worst(whole.filter((s) => s.drop.settled > s.drop.before + slack), (s) => s.drop.settled).map((s) => (of(s, 'clients drop '), { text: drops(s, s.drop.settled), now: today(s.drop.before) })),
+    ...worst(full.filter((x) => x.settled > x.ceiling + slack), (x) => x.settled / x.ceiling).map((x) => (of(x, `${x.locality} at `), { text: above(x, x.settled), now: today(x.before) })),
+  ];
   // A refusal begins with the service, which the question names already.
   const alone = d.services.length === 1 ? `${d.services[0]?.service}: ` : '\n';
-  if (bad.length === 0) bad.push(...(d.refusals ?? []).map((text) => (text.startsWith(alone) ? text.slice(alone.length) : text)));
-  if (bad.length > 0) return { safe: false, text: `No: ${bad[0]}${bad.length > 1 ? `, and ${count(bad.length - 1, 'more problem')}` : ''}.` };
+  const refused = [...new Set(d.refusals ?? [])].filter((text) => !said.some((begin) => text.startsWith(begin))).map((text) => ({ text: text.startsWith(alone) ? text.slice(alone.length) : text, now: '' }));
+  const early = [
+    ...worst(whole.filter((s) => s.drop.settled <= s.drop.before + slack && s.drop.first > s.drop.before + slack), (s) => s.drop.first).map((s) => ({ text: drops(s, s.drop.first), now: today(s.drop.before) })),
+    ...worst(full.filter((x) => x.settled <= x.ceiling + slack && x.first > x.ceiling + slack), (x) => x.first / x.ceiling).map((x) => ({ text: above(x, x.first), now: today(x.before) })),
+  ];
+  return [...[...lasting, ...refused].map((p) => ({ ...p, early: false })), ...early.map((p) => ({ ...p, early: true }))];
+}
+
+/** The worst first; the order of names decides where the digits that are shown are equal. */
+function worst<T>(all: T[], size: (x: T) => number): T[] {
+  const key = (x: T): number => Math.round(1000 * Math.min(1e9, size(x)));
+  return [...all].sort((a, b) => key(b) - key(a));
+}
+
+/**
+ * Judges a difference as the server judges a drain: by what it ends in. What is too much
+ * at first only is told behind a yes. found are its problems.
+ */
+export function judge(d: Difference, found: Problem[] = problems(d)): Verdict {
+  const bad = found.filter((p) => !p.early);
+  if (bad[0]) return { safe: false, text: `No: ${bad[0].text}${bad.length > 1 ? `, and ${count(bad.length - 1, 'more problem')}` : ''}.` };
   if (d.services.length === 0) return { safe: true, text: 'Yes: nothing would change.' };
-  if (!d.settled) return { safe: false, text: `Not certain: shares still move after ${count(d.ticks, 'decision')}. Nothing is above its ceiling so far.` };
+  const [early] = found;
+  const soFar = early ? `At first ${early.text}.` : 'Nothing is above its ceiling so far.';
+  if (!d.settled) return { safe: false, text: `Not certain: shares still move after ${count(d.ticks, 'decision')}. ${soFar}` };
   if (d.unchecked) return { safe: false, text: `Not certain: ${d.unchecked}.` };
-  const [early] = full.filter((x) => x.first > x.ceiling + slack).sort((a, b) => b.first / b.ceiling - a.first / a.ceiling);
-  if (early) return { safe: true, text: `Yes, but at first ${early.place}${named(d, early.service)} would be at ${percent(early.first)} of its capacity, above its ceiling of ${percent(early.ceiling)}.` };
-  const drops = whole.find((x) => x.drop.first > x.drop.before + slack);
-  if (drops) return { safe: true, text: `Yes, but at first clients of ${drops.service} would drop ${percent(drops.drop.first)} of their requests.` };
+  if (early) return { safe: true, text: `Yes, but at first ${early.text}.` };
   const [most] = uses(d).filter((x) => x.ceiling > 0 && x.declared).sort((a, b) => b.settled / b.ceiling - a.settled / a.ceiling);
   if (!most) return { safe: true, text: 'Yes: nothing gets worse that is known. No capacity is declared, so utilization says little.' };
   const place = `${most.place}${named(d, most.service)}`;
@@ -132,16 +162,6 @@ export function judge(d: Difference): Verdict {
     return { safe: true, text: `Yes, it makes nothing worse. But ${place} stays at ${percent(most.settled)} of its capacity, above its ceiling of ${percent(most.ceiling)}.` };
   }
   return { safe: true, text: `Yes: ${d.moved > slack ? 'the capacity suffices' : d.moved > 0 ? 'hardly any requests would move' : 'no requests would move'}. The fullest would be ${place}, at ${percent(most.settled)} of its capacity; its ceiling is ${percent(most.ceiling)}.` };
-}
-
-/**
- * What the server says against a difference, each fact once: it refuses a drain for the
- * same ceilings that are listed as risks.
- */
-export function against(d: Difference): string[] {
-  const risks = d.risks ?? [];
-  const same = (text: string): boolean => risks.some((r) => r.locality && text.startsWith(`${r.service}: ${r.locality} at `));
-  return [...new Set([...risks.map((r) => r.text), ...(d.refusals ?? []).filter((text) => !same(text))])];
 }
 
 /** By how much utilization or demand may differ before an answer may differ, too. */
@@ -183,6 +203,7 @@ interface Use {
   service: string;
   locality: string;
   place: string;
+  before: number;
   first: number;
   settled: number;
   ceiling: number;
@@ -192,7 +213,7 @@ interface Use {
 function uses(d: Difference): Use[] {
   return d.services.flatMap((s) =>
     s.localities.map((l) => ({
-      service: s.service, locality: l.locality, place: l.locality || 'no locality', first: l.utilization.first, settled: l.utilization.settled, ceiling: l.ceiling, declared: l.declared,
+      service: s.service, locality: l.locality, place: l.locality || 'no locality', before: l.utilization.before, first: l.utilization.first, settled: l.utilization.settled, ceiling: l.ceiling, declared: l.declared,
     })),
   );
 }
