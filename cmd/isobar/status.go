@@ -181,7 +181,7 @@ func writeReserves(line func(name, format string, args ...any), r *admin.Reserve
 	}
 }
 
-// atLimit tells of services that stand the loss of a zone, but are at their limit.
+// atLimit counts the services that stand the loss of a zone, but are at their limit.
 func atLimit(r *admin.ReserveSummary) string {
 	if r.AtLimit == 0 {
 		return ""
