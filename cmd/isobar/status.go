@@ -167,7 +167,8 @@ func writeReserves(line func(name, format string, args ...any), r *admin.Reserve
 		line("n-1", "%s the loss of any zone%s, checked %s ago", count(r.Services, "service stands", "services stand"), atLimit(r), age(r.AgeSeconds))
 		return
 	}
-	line("n-1", "%d of %s would not stand the loss of a zone%s, checked %s ago", r.Failing, count(r.Services, "service", "services"), atLimit(r), age(r.AgeSeconds))
+	line("n-1", "%d of %s would not stand the loss of a zone%s, checked %s ago",
+		r.Failing, count(r.Services, "service", "services"), atLimit(r), age(r.AgeSeconds))
 	for i := range r.Worst {
 		w := &r.Worst[i]
 		text := w.Fill()
@@ -181,7 +182,7 @@ func writeReserves(line func(name, format string, args ...any), r *admin.Reserve
 	}
 }
 
-// atLimit counts the services that stand the loss of a zone, but are at their limit.
+// atLimit counts the services that stand the loss of a zone, but are at their limit, in words; empty for none.
 func atLimit(r *admin.ReserveSummary) string {
 	if r.AtLimit == 0 {
 		return ""

@@ -67,7 +67,7 @@ func TestPlanTellsOfHealthChecks(t *testing.T) {
 		spec.HealthChecks, w.current.Services[0].Spec = tt.checks, &spec
 		srv := start(t, w, func(o *admin.Options) {
 			if tt.discovers {
-				healthOf(o).health = func(_ context.Context, name string) (out []health.ServiceReport, err error) {
+				healthOf(o).health = func(context.Context, string) (out []health.ServiceReport, err error) {
 					if len(tt.checks) > 0 {
 						out = append(out, health.ServiceReport{Service: "legacy"})
 					}

@@ -397,7 +397,8 @@ func (d *ServiceDifference) risks() (out []weighedRisk) {
 		above := fmt.Sprintf("above its ceiling of %.0f%%; %.1f%% now", 100*l.Ceiling, 100*l.Utilization.Before)
 		switch u := l.Utilization; {
 		case worse(u.First) && worse(u.Settled):
-			note(concernFull, over(u.Settled, l.Ceiling), l.Locality, "%s is used to %s, %s", l.Locality, bothTimes(fmt.Sprintf("%.1f%%", 100*u.First), fmt.Sprintf("%.1f%%", 100*u.Settled)), above)
+			note(concernFull, over(u.Settled, l.Ceiling), l.Locality, "%s is used to %s, %s", l.Locality,
+				bothTimes(fmt.Sprintf("%.1f%%", 100*u.First), fmt.Sprintf("%.1f%%", 100*u.Settled)), above)
 		case worse(u.First):
 			note(concernEarly, over(u.First, l.Ceiling), l.Locality, "%s is used to %.1f%% after the first tick, %s", l.Locality, 100*u.First, above)
 		case worse(u.Settled):
