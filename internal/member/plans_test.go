@@ -84,7 +84,7 @@ func TestHealthOfAClockThatIsWrong(t *testing.T) {
 
 // eachTime finds the times in a value that are set.
 func eachTime(v reflect.Value, found func(time.Time)) {
-	if at, ok := v.Interface().(time.Time); ok {
+	if at, ok := reflect.TypeAssert[time.Time](v); ok {
 		if !at.IsZero() {
 			found(at)
 		}

@@ -212,7 +212,7 @@ func reportsInPhase(t *testing.T, tick, interval, ticks, reports time.Duration) 
 	leader, follower := newEnd(true, &here{}), newEnd(false, there)
 	leader.tick, follower.tick = tick, tick
 	table := load.NewTable(load.Settings{Interval: interval}, nil, clock)
-	steps := 12 * max(tick, interval) / tick
+	steps := int(12 * max(tick, interval) / tick)
 	for step := range steps {
 		leads, follows := time.Duration(step+1)*tick, time.Duration(step)*tick+ticks
 		there.windows[0].Reports = nil
@@ -247,7 +247,7 @@ func TestClientsOfAKilledFollower(t *testing.T) {
 		w.Stream, w.Opened, w.Reports[0].Services[0].Interval = load.StreamID(client+1), other.Add(opened), interval
 		w.Node.ID = "client-" + strconv.Itoa(client)
 		phase := time.Duration(client+1) * interval / clients
-		reported := opened + (at-opened)/interval*interval
+		reported := at - (at-opened)%interval
 		if opened == 0 {
 			reported = at - interval + phase
 		}

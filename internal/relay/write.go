@@ -88,7 +88,7 @@ func (r *Relay) checked(now time.Time) []*peerv1.Observations {
 	votes := r.checkers.Collect(now)
 	connected, size := []json.RawMessage{}, 0
 	for _, k := range r.checkers.Connected(now) {
-		a := agedChecker{Checker: k, Since: now.Sub(k.Since), LastSeen: now.Sub(k.LastSeen), Stream: uint64(k.Since.UnixNano())} //nolint:gosec // compared only
+		a := agedChecker{Checker: k, Since: now.Sub(k.Since), LastSeen: now.Sub(k.LastSeen), Stream: uint64(k.Since.UnixNano())}
 		a.Checker.Since, a.Checker.LastSeen = time.Time{}, time.Time{}
 		entry := encoded(a)
 		connected, size = append(connected, entry), size+len(entry)
