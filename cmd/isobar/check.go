@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/config/strict"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/member"
 )
@@ -32,7 +34,8 @@ file:line:column: the error; how to fix it. The exit status is 0 if
 a server would accept the file, even with warnings; with --strict, warnings fail.
 The command warns of certificate and token files that it can't use on this
 machine, because the server may run on another one; of certificates that have
-expired or soon expire, those of client_ca included; and of services without capacity or health checks.`,
+expired or soon expire, those of client_ca included; of services without capacity or health checks;
+and of regions that only one service names and that look like a misspelled other region.`,
 		Example: "  isobar check isobar.yaml\n  isobar check -c isobar.yaml\n  isobar check - < isobar.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			data, err := readConfigFile(file, cmd.InOrStdin())
@@ -44,7 +47,7 @@ expired or soon expire, those of client_ca included; and of services without cap
 			if err != nil {
 				return err
 			}
-			more := slices.Concat(missingFiles(c), endingCertificates(c, time.Now()), lacks(c))
+			more := slices.Concat(missingFiles(c), endingCertificates(c, time.Now()), lacks(c), misspelledRegions(c))
 			for _, err := range more {
 				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %v\n", inputName(file), err) // nobody to tell
 			}
@@ -272,6 +275,60 @@ func lacks(c *config.Config) (out []error) {
 	if len(checks) > 0 {
 		out = append(out, fmt.Errorf("%s without health_checks (%s): endpoints that fail get traffic until clients eject them or an operator sets their health; "+
 			"add health_checks and run `isobar checker`", count(len(checks), "service", "services"), someNames(checks)))
+	}
+	return out
+}
+
+// misspelledRegions reports regions that only one service names, where another service or the
+// network names one that is spelled nearly the same: the locality would count as far away from
+// all clients.
+func misspelledRegions(c *config.Config) (out []error) {
+	users := map[string]map[string]bool{} // by region; a key "" = the network
+	use := func(region, by string) {
+		if region == "" {
+			return
+		}
+		if users[region] == nil {
+			users[region] = map[string]bool{}
+		}
+		users[region][by] = true
+	}
+	each := func(s *isobar.Service) {
+		for i := range s.Localities {
+			use(s.Localities[i].Locality.Region, s.Name)
+		}
+	}
+	for i := range c.Services {
+		each(&c.Services[i])
+	}
+	if c.Discovery.XDS != nil {
+		for i := range c.Discovery.XDS.Services {
+			each(&c.Discovery.XDS.Services[i].Service)
+		}
+	}
+	for _, r := range c.Network.Rules() {
+		use(r.From.Region, "")
+		use(r.To.Region, "")
+	}
+	for _, r := range c.Network.Egress() {
+		use(r.From.Region, "")
+		use(r.To.Region, "")
+	}
+	for _, region := range slices.Sorted(maps.Keys(users)) {
+		by := slices.Collect(maps.Keys(users[region]))
+		if len(by) != 1 || by[0] == "" {
+			continue
+		}
+		var meant []string
+		for _, other := range slices.Sorted(maps.Keys(users)) {
+			if known := users[other]; (len(known) > 1 || !known[by[0]]) && strict.Misspelled(region, other) {
+				meant = append(meant, other)
+			}
+		}
+		if len(meant) > 0 {
+			out = append(out, fmt.Errorf("no other service and no network entry names the region %s of service %s, "+
+				"so it counts as far away from all others; did you mean %s?", region, by[0], strings.Join(meant, " or ")))
+		}
 	}
 	return out
 }

@@ -55,3 +55,55 @@ services: [{name: checkout, health_checks: [{tcp: {}}], localities: [{locality: 
 		})
 	}
 }
+
+// TestCheckFindsMisspelledRegions: a region that only one service names, beside one that is
+// spelled nearly the same, is a warning; regions that differ as regions do are none.
+func TestCheckFindsMisspelledRegions(t *testing.T) {
+	for _, tt := range []struct {
+		regions string // of the services, separated by a semicolon
+		network string
+		want    string // "" = no warning
+	}{
+		{"us-east;us-esat", "", "the region us-esat of service s1, so it counts as far away from all others; did you mean us-east?"},
+		{"us-east eu-west;us-eas eu-west", "", "did you mean us-east?"},
+		{"us-east;us-east us-easst", "", "did you mean us-east?"},
+		{"us-east;us-east;us_east", "", "did you mean us-east?"},
+		{"us-east;us-east;US-East", "", "did you mean us-east?"},
+		{"us-esat", "us-east", "did you mean us-east?"},
+		{"us-east;us-esat", "us-esat", "the region us-east of service s0, so it counts as far away from all others; did you mean us-esat?"},
+		{"europe-west1;europe-west1;europ-west1", "", "did you mean europe-west1?"},
+		{"us-east;us-west", "", ""},
+		{"us-east;uk-east", "", ""},
+		{"eu-west-1;eu-west-2", "", ""},
+		{"eastus;eastus2", "", ""},
+		{"europe-north1;europe-south1", "", ""},
+		{"dfw;dtw", "", ""},
+		{"us us-east;us", "", ""},
+		{"us-east us-esat", "", ""}, // of one service: what it means is not known
+	} {
+		t.Run(tt.regions+" "+tt.network, func(t *testing.T) {
+			var b strings.Builder
+			if tt.network != "" {
+				fmt.Fprintf(&b, "network: {latency_ms: [{from: %s, to: asia, ms: 80}]}\n", tt.network)
+			}
+			b.WriteString("services:\n")
+			for i, regions := range strings.Split(tt.regions, ";") {
+				fmt.Fprintf(&b, "- name: s%d\n  health_checks: [{tcp: {}}]\n  localities:\n", i)
+				for j, region := range strings.Fields(regions) {
+					fmt.Fprintf(&b, "  - {locality: %s/z%d, max_rate: 100, endpoints: [\"10.0.%d.%d:80\"]}\n", region, j, i, j)
+				}
+			}
+			path := filepath.Join(t.TempDir(), "isobar.yaml")
+			if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var stdout, stderr bytes.Buffer
+			if err := run(t.Context(), []string{"check", path}, &stdout, &stderr); err != nil {
+				t.Fatal(err)
+			}
+			if told := stderr.String(); !strings.Contains(told, tt.want) || (tt.want == "" && strings.Contains(told, "warning")) {
+				t.Errorf("got %q, want %q", told, tt.want)
+			}
+		})
+	}
+}

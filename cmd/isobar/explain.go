@@ -109,7 +109,7 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 		policy += fmt.Sprintf(": %.2f ms of mean latency above the optimum, at most %.2f%% of its cost", e.PolicyMS, 100*e.PolicyGap)
 	}
 	line("policy", "%s", policy)
-	line("coverage", "%s", percent(e.Coverage))
+	line("coverage", "%s", coverage(e.Demand.Service, e.Coverage, 1))
 	writeInputs(line, e)
 	if e.Damping != "" {
 		line("damped", "%s", e.Damping)

@@ -103,7 +103,9 @@ type fixedFile struct{ admin.Configuration }
 func (fixedFile) Held() *admin.HeldConfiguration { return nil }
 
 func (fixedFile) Preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {
-	return fixedPreview(ctx, body)
+	d, problems, err := fixedPreview(ctx, body)
+	d.Services[0].Latency = plan.Three{Before: 2, First: 9, Settled: 7.5}
+	return d, problems, err
 }
 
 func (o *orders) plan() *plan.Plan { return &plan.Plan{Version: 4712, Paused: o.paused} }

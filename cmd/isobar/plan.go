@@ -99,30 +99,6 @@ const ceilingSlack = 0.005
 // mostRisks bounds the lines of a verdict: all of them are in JSON.
 const mostRisks = 20
 
-// Mean latency that rises by at most one of these is not worse: it is computed from capacities
-// and round-trip times that are known with some error.
-const (
-	slowerPart = 0.05 // of what it was
-	slowerMS   = 1.0
-)
-
-// slower says by how much the mean latency of a service rises, or is empty.
-func slower(d *plan.ServiceDifference) string {
-	worse := func(ms float64) bool {
-		return d.Latency.Before > 0 && ms > (1+slowerPart)*d.Latency.Before && ms > d.Latency.Before+slowerMS
-	}
-	rises := fmt.Sprintf("%s: mean latency rises from %s to", d.Service, millis(d.Latency.Before))
-	switch first, settled := millis(d.Latency.First), millis(d.Latency.Settled); {
-	case worse(d.Latency.First) && worse(d.Latency.Settled) && first != settled:
-		return fmt.Sprintf("%s %s after the first tick and %s when all has settled", rises, first, settled)
-	case worse(d.Latency.Settled):
-		return fmt.Sprintf("%s %s", rises, settled)
-	case worse(d.Latency.First):
-		return fmt.Sprintf("%s %s after the first tick, and is %s when all has settled", rises, first, settled)
-	}
-	return ""
-}
-
 // writePlanVerdict says first whether the change makes anything worse, and what.
 func writePlanVerdict(b *strings.Builder, p *admin.Previewed) {
 	if len(p.Services) == 0 {
@@ -131,11 +107,6 @@ func writePlanVerdict(b *strings.Builder, p *admin.Previewed) {
 	var worse []string
 	for i := range p.Risks {
 		worse = append(worse, p.Risks[i].Text)
-	}
-	for i := range p.Services {
-		if text := slower(&p.Services[i]); text != "" {
-			worse = append(worse, text)
-		}
 	}
 	if len(worse) == 0 {
 		b.WriteString("verdict: nothing gets worse: no locality above its ceiling, no drops, " +

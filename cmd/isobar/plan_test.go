@@ -28,6 +28,7 @@ func TestPlanVerdictOnLatency(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
 			p := &admin.Previewed{Difference: plan.Difference{Services: []plan.ServiceDifference{{Service: "checkout", Change: tt.change, Latency: tt.latency}}}}
+			p.Risks = p.Slower()
 			writePlanVerdict(&b, p)
 			got := b.String()
 			if tt.want == "" && !strings.HasPrefix(got, "verdict: nothing gets worse") {

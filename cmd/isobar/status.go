@@ -79,7 +79,7 @@ func statusText(s *admin.Status) string {
 	} else {
 		line("plan", "%s, made %s ago", printable(s.Version), age(s.AgeSeconds))
 	}
-	line("services", "%d, %.0f requests/s, coverage %s", s.Services, s.Demand, percent(s.Coverage))
+	line("services", "%d, %.0f requests/s, coverage %s", s.Services, s.Demand, coverage(s.Demand, s.Coverage, 1))
 	for _, h := range s.Holds {
 		line("held", "%s: %s", printable(h.Service), printable(h.Reason))
 	}

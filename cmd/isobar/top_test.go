@@ -303,3 +303,13 @@ func TestTopGoesOnWithoutAnAnswer(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 }
+
+// TestCoverageWithoutDemand: where no client sends, there is nothing to cover.
+func TestCoverageWithoutDemand(t *testing.T) {
+	if text := statusText(&admin.Status{Services: 2, Coverage: 1}); !strings.Contains(text, "services   2, 0 requests/s, coverage -\n") {
+		t.Errorf("status says\n%s", text)
+	}
+	if text := statusText(&admin.Status{Services: 2, Coverage: 0.5, Demand: 10}); !strings.Contains(text, "services   2, 10 requests/s, coverage 50.0%\n") {
+		t.Errorf("status says\n%s", text)
+	}
+}

@@ -2,6 +2,9 @@ package admin_test
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf16"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/testhelp"
@@ -246,5 +250,105 @@ func TestTokenStaysAtHome(t *testing.T) {
 		if _, err := admin.NewRemote(address, admin.WithToken("x")); (err == nil) != ok {
 			t.Errorf("%s: %v", address, err)
 		}
+	}
+}
+
+// TestCodingsOfBodies asserts that bodies may be compressed with gzip, bounded by what they
+// become, and that bodies in another encoding are refused in words that name it.
+func TestCodingsOfBodies(t *testing.T) {
+	srv := start(t, newWorld(), nil)
+	cart := bodyOf(t, service("cart"))
+	zipped := func(text string) string {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		if _, err := io.WriteString(z, text); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	wide := func(order binary.AppendByteOrder, mark bool) string {
+		var b []byte
+		if mark {
+			b = order.AppendUint16(b, 0xfeff)
+		}
+		for _, c := range utf16.Encode([]rune(cart)) {
+			b = order.AppendUint16(b, c)
+		}
+		return string(b)
+	}
+	bomb := zipped(strings.Repeat(" ", 100<<20))
+	for name, tc := range map[string]struct {
+		body, encoding string
+		code           int
+		want           string
+	}{
+		"plain":              {cart, "", http.StatusOK, ""},
+		"identity":           {cart, "identity", http.StatusOK, ""},
+		"gzip":               {zipped(cart), "gzip", http.StatusOK, ""},
+		"in capitals":        {zipped(cart), " GZIP ", http.StatusOK, ""},
+		"a byte order mark":  {"\xef\xbb\xbf" + cart, "", http.StatusOK, ""},
+		"not declared":       {zipped(cart), "", http.StatusBadRequest, "compressed with gzip, and no header says so"},
+		"not compressed":     {cart, "gzip", http.StatusBadRequest, "no gzip, or damaged"},
+		"cut off":            {zipped(cart)[:20], "gzip", http.StatusBadRequest, "no gzip, or damaged"},
+		"a bomb":             {bomb, "gzip", http.StatusRequestEntityTooLarge, "larger than 4194304 bytes"},
+		"twice":              {zipped(zipped(cart)), "gzip, gzip", http.StatusUnsupportedMediaType, "not supported: send gzip, or do not compress"},
+		"gzip within gzip":   {zipped(zipped(cart)), "gzip", http.StatusBadRequest, "compressed with gzip, and no header says so"},
+		"brotli":             {cart, "br", http.StatusUnsupportedMediaType, `Content-Encoding \"br\" is not supported`},
+		"UTF-16":             {wide(binary.LittleEndian, true), "", http.StatusBadRequest, "no UTF-8 text"},
+		"UTF-16, big endian": {wide(binary.BigEndian, true), "", http.StatusBadRequest, "no UTF-8 text"},
+		"UTF-16, no mark":    {wide(binary.LittleEndian, false), "", http.StatusBadRequest, "no UTF-8 text"},
+		"the same, big":      {wide(binary.BigEndian, false), "", http.StatusBadRequest, "no UTF-8 text"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			headers := []string{}
+			if tc.encoding != "" {
+				headers = []string{"Content-Encoding", tc.encoding}
+			}
+			a := do(t, srv, http.MethodPut, "/v1/services/cart", tc.body, headers...)
+			if a.code != tc.code || !strings.Contains(a.body, tc.want) {
+				t.Errorf("got %d %s, want %d with %q", a.code, a.body, tc.code, tc.want)
+			}
+			if a.code == http.StatusUnsupportedMediaType && a.header.Get("Accept-Encoding") != "gzip" {
+				t.Errorf("headers %v", a.header)
+			}
+		})
+	}
+	world := newWorld()
+	s, err := admin.New(optionsOf(world))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := httptest.NewServer(s.Handler())
+	t.Cleanup(again.Close)
+	for _, body := range []string{bomb, zipped(cart), cart} {
+		do(t, again, http.MethodPut, "/v1/services/cart", body, "Content-Encoding", "gzip")
+	}
+	testhelp.Eventually(t, "nothing counts as held when the writes are done", func() bool { n, _ := s.BodyMemory(); return n == 0 })
+}
+
+// TestBodiesThatDoNotCome asserts that a body which comes too slowly is refused in words that say so.
+func TestBodiesThatDoNotCome(t *testing.T) {
+	world := newWorld()
+	s, err := admin.New(optionsOf(world))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(s.Handler())
+	srv.Config.ReadTimeout = 300 * time.Millisecond
+	srv.Start()
+	t.Cleanup(srv.Close)
+	conn := begun(t, srv.Listener.Addr().String(), 1000)
+	if _, err := io.WriteString(conn, "{"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(all); !strings.Contains(got, "HTTP/1.1 408") || !strings.Contains(got, "did not come as a whole") {
+		t.Errorf("got %s", got)
 	}
 }

@@ -134,7 +134,7 @@ var codes = []CodeInfo{
 		"the other control plane, DNS or Kubernetes has not listed a service yet: clients of the service get no endpoints, or none in a locality"},
 	{CertificateExpired, Critical, "a certificate has expired, or is not valid yet"},
 	{GroupLeaderless, Critical, "no replica of the group leads: weights are frozen, and writes are refused"},
-	{TakeoverFailed, Critical, "the replica that answers leads its group and can't read what operators wrote, so it makes no plan"},
+	{TakeoverFailed, Critical, "the leader of the group can't take over, for example because it can't read what operators wrote, so it makes no plan"},
 	{NoPlan, Warning, "no plan has been published yet"},
 	{PlanRefused, Warning, "a plan violated an invariant; the previous assignment stayed in force"},
 	{Stopping, Warning, "the server is stopping"},

@@ -2,11 +2,13 @@ package admin
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -53,28 +55,94 @@ func (m *meteredReader) Read(p []byte) (int, error) {
 
 func (m *meteredReader) release() { m.budget.release(m.taken) }
 
-// readBody reads at most limit bytes. What it read counts against the budget of
-// all bodies until release is called. Without ok the request is answered, and
-// nothing is left to release.
+// readBody reads at most limit bytes of text. A body that is compressed with gzip is bounded by
+// what it becomes, too. What it read counts against the budget of all bodies until release is
+// called. Without ok the request is answered, and nothing is left to release.
 func (s *core) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), ok bool) {
+	compressed, err := rpc.Compressed(w, r)
+	if err != nil {
+		fail(w, http.StatusUnsupportedMediaType, Problem{Error: err.Error(), Place: "Content-Encoding", Fix: "send gzip, or do not compress"})
+		return nil, nil, false
+	}
 	m := &meteredReader{from: rpc.LimitBody(w, r, limit), budget: &s.bodies}
-	body, err := io.ReadAll(m)
+	body, err = io.ReadAll(m)
+	if err == nil && compressed {
+		body, err = m.decompress(body, limit)
+	}
+	if err == nil {
+		body, err = inUTF8(body)
+	}
 	if err == nil {
 		return body, m.release, true
 	}
 	m.release()
+	failBody(w, err, limit)
+	return nil, nil, false
+}
+
+// failBody answers a request whose body could not be read.
+func failBody(w http.ResponseWriter, err error, limit int64) {
 	var large *http.MaxBytesError
+	var coded *codingError
 	switch {
 	case errors.As(err, &large):
 		fail(w, http.StatusRequestEntityTooLarge, Problem{
 			Error: fmt.Sprintf("the body is larger than %d bytes", limit), Fix: "write fewer or smaller services at once",
 		})
+	case errors.As(err, &coded):
+		fail(w, http.StatusBadRequest, Problem{Error: coded.text, Place: "body", Fix: coded.fix})
 	case errors.Is(err, errBudget):
 		failBusy(w)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		fail(w, http.StatusRequestTimeout, Problem{
+			Error: fmt.Sprintf("the body did not come as a whole within %s", readTimeout), Fix: "send it faster",
+		})
 	default:
 		fail(w, http.StatusBadRequest, Problem{Error: "the body could not be read: " + err.Error(), Fix: "send it again"})
 	}
-	return nil, nil, false
+}
+
+// codingError says that a body is no text in UTF-8.
+type codingError struct{ text, fix string }
+
+// Error implements error.
+func (e *codingError) Error() string { return e.text }
+
+// decompress reads what a body holds that was compressed with gzip, at most limit bytes. The body
+// is there as a whole: a client that sends slowly does not keep a decompressor.
+func (m *meteredReader) decompress(body []byte, limit int64) ([]byte, error) {
+	damaged := func(err error) error {
+		return &codingError{"the body is no gzip, or damaged: " + err.Error(), "send it again, or leave out the header Content-Encoding"}
+	}
+	z, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return nil, damaged(err)
+	}
+	m.from = io.LimitReader(z, limit+1)
+	out, err := io.ReadAll(m)
+	switch {
+	case errors.Is(err, errBudget):
+		return nil, err
+	case err != nil:
+		return nil, damaged(err)
+	case int64(len(out)) > limit:
+		return nil, &http.MaxBytesError{Limit: limit}
+	}
+	return out, nil
+}
+
+// inUTF8 takes the byte order mark off a text, and refuses texts of other encodings, which
+// would be errors of syntax that nobody understands.
+func inUTF8(body []byte) ([]byte, error) {
+	body = bytes.TrimPrefix(body, []byte("\xef\xbb\xbf"))
+	head := body[:min(len(body), 4)]
+	switch {
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
+		return nil, &codingError{"the body is compressed with gzip, and no header says so", "send the header Content-Encoding: gzip, or do not compress"}
+	case bytes.HasPrefix(head, []byte("\xff\xfe")), bytes.HasPrefix(head, []byte("\xfe\xff")), bytes.IndexByte(head, 0) >= 0:
+		return nil, &codingError{"the body is no UTF-8 text; it looks like UTF-16 or UTF-32", "send UTF-8"}
+	}
+	return body, nil
 }
 
 // Bounds of what reads cost together. A large plan takes megabytes and a part

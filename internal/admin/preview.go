@@ -36,6 +36,7 @@ func (s *loopAPI) postPlan(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		fail(w, http.StatusServiceUnavailable, problemOf(err))
 	default:
+		d.Risks = append(d.Risks, d.Slower()...)
 		reply(w, http.StatusOK, Previewed{Difference: d, Warnings: warnings})
 	}
 }

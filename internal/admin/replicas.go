@@ -113,7 +113,7 @@ type ReplicaGroup struct {
 	Agreed         bool           `json:"configuration_agreed"`       // more than half of the group have the configuration of this replica
 	InForce        string         `json:"config_in_force,omitempty"`  // digest of the configuration that the plan is made with
 	Replicas       []ReplicaState `json:"replicas"`                   // sorted by name
-	Takeover       string         `json:"takeover_failure,omitempty"` // why this replica leads and makes no plan
+	Takeover       string         `json:"takeover_failure,omitempty"` // why the leader makes no plan
 	Alarms         []string       `json:"alarms,omitempty"`           // the last ones
 }
 
@@ -136,7 +136,8 @@ type ReplicaState struct {
 	Clients           uint32   `json:"clients"`         // xDS clients that are connected to it
 	ClientsInSync     uint32   `json:"clients_in_sync"` // of them, those that accepted everything that they were sent
 	ConfigDigest      string   `json:"config_digest,omitempty"`
-	Unreachable       []string `json:"unreachable,omitempty"` // replicas that it does not hear
+	Unreachable       []string `json:"unreachable,omitempty"`      // replicas that it does not hear
+	Takeover          string   `json:"takeover_failure,omitempty"` // why it could not take over when it led last, until a replica can
 }
 
 // Live counts the replicas that are heard, the one that answers included.
@@ -190,8 +191,8 @@ func (g *ReplicaGroup) Attention() []Attention {
 		out = append(out, NewAttention(ElectionLost, "the election engine has an older state than the replicas saw: it was restored from a backup").See(see))
 	}
 	if g.Takeover != "" {
-		out = append(out, NewAttention(TakeoverFailed, "replica %s leads group %s and makes no plan, so clients keep the last one and writes are refused: %s",
-			g.Name, g.Group, g.Takeover).See(see))
+		out = append(out, NewAttention(TakeoverFailed, "replica %s leads group %s and makes no plan, so writes are refused: %s",
+			g.Leader, g.Group, g.Takeover).See(see))
 	}
 	for _, text := range g.EngineWarnings {
 		out = append(out, NewAttention(ElectionFull, "%s", text).See(see))

@@ -113,6 +113,9 @@ func (a *Archive) inOrder() {
 // ErrKnown is the error of a change whose version, or a newer one, is kept already.
 var ErrKnown = errors.New("the history has this version, or a newer one")
 
+// ErrRefused is the error of a change that can't be kept, whatever the state of the disk is.
+var ErrRefused = errors.New("the history can't keep this change")
+
 // Append adds a change. With an error it is not kept. A full disk first costs the oldest
 // changes: the plan itself is saved on the same disk.
 func (a *Archive) Append(c *plan.Change) error {
@@ -123,10 +126,10 @@ func (a *Archive) Append(c *plan.Change) error {
 	}
 	data, e, err := encode(c)
 	if err != nil {
-		return fmt.Errorf("archive: %w", err)
+		return fmt.Errorf("archive: version %d: %w: %w", c.Version, ErrRefused, err)
 	}
 	if int64(len(data)) > a.segmentBytes() {
-		return fmt.Errorf("archive: version %d has %d bytes, at most %d are kept", c.Version, len(data), a.segmentBytes())
+		return fmt.Errorf("archive: version %d has %d bytes, at most %d are kept: %w", c.Version, len(data), a.segmentBytes(), ErrRefused)
 	}
 	for {
 		s, err := a.segmentFor(len(data), c.Made)

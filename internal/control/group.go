@@ -24,9 +24,11 @@ func (l *Loop) runInGroup(ctx context.Context) error {
 			l.follow(ctx)
 			continue
 		}
-		if err := l.takeOver(epoch); err != nil {
+		err := l.takeOver(epoch)
+		l.group.Assumed(epoch, err)
+		if err != nil {
 			l.log.Error("this replica leads its group but can't make its first plan", "epoch", epoch, "error", err)
-			l.turned() // a restart would not help
+			l.turned() // after a restart it would fail again; the group gives leadership away instead
 			wait(ctx, l.opts.timing().Tick)
 			continue
 		}

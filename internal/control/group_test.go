@@ -24,6 +24,7 @@ type leader struct {
 	epoch, version uint64
 	base           *plan.Opened
 	shared         []*plan.Plan // what followers got
+	assumed        []error      // how attempts to take over ended
 	last           bool         // no other replica stays
 	closing        bool         // nor is any heard that does
 	unserved       chan struct{}
@@ -33,6 +34,7 @@ func (g *leader) Changed() <-chan struct{}                   { return nil }
 func (g *leader) Role() (control.GroupRole, uint64)          { return control.Leads, g.epoch }
 func (g *leader) Received() *plan.Opened                     { return nil }
 func (g *leader) Assume() (*plan.Opened, plan.Pauses, error) { return g.base, nil, nil }
+func (g *leader) Assumed(_ uint64, err error)                { g.assumed = append(g.assumed, err) }
 func (g *leader) Paused(context.Context) error               { return nil }
 func (g *leader) Reserved() uint64                           { return 9_000_000 }
 func (g *leader) Report(time.Time, bool)                     {}

@@ -37,6 +37,9 @@ type Group interface {
 	// topology with the configuration of the group. It returns the newest plan of the group, from
 	// which the leader continues, nil if there is none; and the operators' pauses.
 	Assume() (base *plan.Opened, paused plan.Pauses, err error)
+	// Assumed tells how the takeover that began with Assume ended; nil: the leader decides. Where
+	// it fails for long, the group gives leadership to a replica that may succeed.
+	Assumed(epoch uint64, err error)
 	// Paused makes the pauses of Current durable for the group.
 	Paused(ctx context.Context) error
 	Publications

@@ -121,7 +121,7 @@ type groupConfiguration struct {
 	// digestInForce names the configuration that this replica's plans are made with.
 	digestInForce atomic.Pointer[string]
 	accepted      atomic.Pointer[string] // digest of the configuration that an operator accepted
-	takeover      atomic.Pointer[string] // why this replica, which leads, could not take over; nil = it could, or does not lead
+	takeovers     takeovers
 }
 
 // digest returns the digest of what this replica's own configuration lists.
@@ -208,7 +208,9 @@ func (c *groupConfiguration) configure(ctx context.Context) error {
 	case role == group.Caretaker:
 		return nil
 	case role != group.Leading:
-		c.takeover.Store(nil)
+		if _, led := c.self.received(); led > 0 {
+			c.takeovers.ledBy(led)
+		}
 		return errors.Join(c.followPlan(), c.followProviders())
 	case epoch != c.assumed: // the loop has not taken over yet
 		return nil

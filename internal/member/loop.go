@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/control"
@@ -88,6 +89,18 @@ func (m *Member) Report(now time.Time, healthOnly bool) {
 
 // Assume implements [control.Group].
 func (m *Member) Assume() (*plan.Opened, plan.Pauses, error) { return m.configuration.assume() }
+
+// Assumed implements [control.Group].
+func (m *Member) Assumed(epoch uint64, err error) {
+	t := &m.configuration.takeovers
+	switch {
+	case err == nil:
+		t.succeeded()
+	case errors.Is(err, group.ErrNotLeading):
+	case t.fails(epoch, err.Error(), time.Now(), m.self.Successors):
+		m.self.HandOver("this replica can't take over: " + err.Error())
+	}
+}
 
 // Paused implements [control.Group].
 func (m *Member) Paused(ctx context.Context) error { return m.operators.pause(ctx, m.loop.Current) }

@@ -24,11 +24,11 @@ func (o operatedReplicas) State() admin.ReplicaGroup {
 	if w := o.m.election.warnings.Load(); w != nil {
 		out.EngineWarnings = *w
 	}
-	if why := o.m.configuration.takeover.Load(); why != nil {
-		out.Takeover = *why
-	}
 	for _, q := range s.Replicas {
 		out.Replicas = append(out.Replicas, admin.ReplicaState(q))
+		if q.Leads {
+			out.Takeover = q.Takeover
+		}
 	}
 	return out
 }
@@ -52,7 +52,7 @@ func (m *Member) summary() *peerv1.Summary {
 		Clients: clamp32(clients), ClientsInSync: clamp32(inSync),
 		DiscoveryStreams: clamp32(m.xds.Open()), LoadReportStreams: clamp32(m.lrs.Open()),
 		Checkers: clamp32(len(m.hds.Checkers(time.Now()))), ConfigDigest: m.configuration.digest(),
-		Connections: clamp32(m.clients.connections.count()),
+		Connections: clamp32(m.clients.connections.count()), TakeoverFailure: m.configuration.takeovers.failure(),
 	}
 }
 

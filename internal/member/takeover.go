@@ -32,17 +32,13 @@ func (c *groupConfiguration) assume() (*plan.Opened, plan.Pauses, error) {
 	base := c.self.base()
 	paused, err := c.recall(context.Background(), base)
 	if err != nil {
-		if !errors.Is(err, group.ErrNotLeading) {
-			c.takeover.Store(new(err.Error()))
-		}
 		if errors.Is(err, group.ErrNewerFormat) || errors.Is(err, discovery.ErrNewerFormat) {
 			c.self.Alarm(alarmOperators, "this program can't read what operators wrote, so another replica has to lead: "+err.Error())
-			_, _ = c.self.StepDown(c.self.name) // it leads
+			c.self.HandOver(err.Error())
 		}
 		return nil, nil, fmt.Errorf("what operators wrote: %w", err)
 	}
 	c.self.EndAlarm(alarmOperators)
-	c.takeover.Store(nil)
 	c.assumed, c.alone = epoch, 0
 	if base == nil {
 		return nil, paused, nil

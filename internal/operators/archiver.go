@@ -1,6 +1,7 @@
 package operators
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -30,6 +31,8 @@ type Archiver struct {
 	next chan plan.Change
 	lost prometheus.Counter
 
+	inMemory string // why the history is not on disk, where it should be; "" = it is
+
 	mu      sync.Mutex
 	failing string // why changes can't be written now
 }
@@ -39,7 +42,7 @@ type Archiver struct {
 func OpenArchiver(stateDir string, log *slog.Logger, metrics prometheus.Registerer) *Archiver {
 	a := &Archiver{log: log, next: make(chan plan.Change, maxUnarchived), lost: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "isobar_history_changes_lost_total",
-		Help: "Changes of the plan that are missing in the history of the last day, because the disk failed or was too slow.",
+		Help: "Changes of the plan that are missing in the history of the last day, because the disk failed or was too slow, or the change is too large.",
 	})}
 	size := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "isobar_history_bytes", Help: "Size of the history of the last day, on disk or, without a state directory, in memory.",
@@ -52,7 +55,7 @@ func OpenArchiver(stateDir string, log *slog.Logger, metrics prometheus.Register
 	kept, err := archive.Open(dir, archive.Options{Logger: log})
 	if err != nil {
 		log.Error("can't keep the history of the last day on disk; keeping it in memory until the server stops", "error", err)
-		a.failing = err.Error()
+		a.inMemory = err.Error()
 		kept, _ = archive.Open("", archive.Options{Logger: log}) // without files it can't fail
 	}
 	a.kept = kept
@@ -79,11 +82,11 @@ func (a *Archiver) Run() {
 		var c plan.Change
 		select {
 		case c, more = <-a.next:
-			if owed != nil && !a.write(owed) {
-				a.lost.Inc()
+			if owed != nil && a.write(owed) {
+				owed = nil
 			}
-			owed = nil
 			if more && !a.write(&c) {
+				a.loses(owed)
 				owed = &c
 			}
 		case <-again.C:
@@ -92,17 +95,31 @@ func (a *Archiver) Run() {
 			}
 		}
 	}
+	a.loses(owed)
 	if err := a.kept.Close(); err != nil {
 		a.log.Error("could not close the history of the last day", "error", err)
 	}
 }
 
-// write reports whether the archive has a change now.
+// loses counts a change that is not written any more; nil = none.
+func (a *Archiver) loses(owed *plan.Change) {
+	if owed != nil {
+		a.lost.Inc()
+	}
+}
+
+// write reports whether a change need not be written again: the archive has it, or can never
+// keep it.
 func (a *Archiver) write(c *plan.Change) bool {
 	err := a.kept.Append(c)
 	if errors.Is(err, archive.ErrKnown) {
 		// A replica that was killed shows the plan that it saved last, which may be
 		// older than the history that it wrote.
+		return true
+	}
+	if errors.Is(err, archive.ErrRefused) { // says nothing of the disk
+		a.log.Error("the history of the last day lacks a change of the plan", "error", err)
+		a.lost.Inc()
 		return true
 	}
 	if news := a.isNews(err); news && err != nil {
@@ -136,5 +153,5 @@ func (a *Archiver) isNews(err error) bool {
 func (a *Archiver) Unsaved() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.failing
+	return cmp.Or(a.inMemory, a.failing)
 }

@@ -415,3 +415,35 @@ func bothTimes(first, settled string) string {
 	}
 	return first + " after the first tick and " + settled + " when all has settled"
 }
+
+// Mean latency that rises by at most one of these is not worse: it is computed from capacities
+// and round-trip times that are known with some error.
+const (
+	latencyRisePart = 0.05 // of what it was
+	latencyRiseMS   = 1.0
+)
+
+// Slower lists the services whose mean latency rises. A change of the configuration should not
+// do this. The loss of a zone always does, so it is not among the risks of a [Preview].
+func (d *Difference) Slower() []Risk {
+	var out []Risk
+	for i := range d.Services {
+		s := &d.Services[i]
+		worse := func(ms float64) bool {
+			return s.Latency.Before > 0 && ms > (1+latencyRisePart)*s.Latency.Before && ms > s.Latency.Before+latencyRiseMS
+		}
+		text := ""
+		switch first, settled := fmt.Sprintf("%.2f ms", s.Latency.First), fmt.Sprintf("%.2f ms", s.Latency.Settled); {
+		case worse(s.Latency.First) && worse(s.Latency.Settled) && first != settled:
+			text = fmt.Sprintf("%s after the first tick and %s when all has settled", first, settled)
+		case worse(s.Latency.Settled):
+			text = settled
+		case worse(s.Latency.First):
+			text = fmt.Sprintf("%s after the first tick, and is %s when all has settled", first, settled)
+		}
+		if text != "" {
+			out = append(out, Risk{Service: s.Service, Text: fmt.Sprintf("%s: mean latency rises from %.2f ms to %s", s.Service, s.Latency.Before, text)})
+		}
+	}
+	return out
+}

@@ -169,6 +169,9 @@ func (s *Service) sitesFailing(partly bool) []Trouble {
 	}
 	for _, f := range s.Load.Futile {
 		o := s.outage(f.Locality)
+		if !slices.ContainsFunc(s.Spec.Localities, func(l isobar.ServiceLocality) bool { return l.Locality == f.Locality }) {
+			continue // it is no longer configured: these requests are of the time before
+		}
 		told := slices.ContainsFunc(out, func(t Trouble) bool { return t.Locality == f.Locality }) || o != nil && s.outageText(o) != ""
 		if !told && inVain(f.Futile) {
 			text := fmt.Sprintf("all requests to %s fail: at least the last %.0f, and none succeeds; there are few, so several reports count together",

@@ -397,6 +397,19 @@ func TestFailuresAreAtMostAll(t *testing.T) {
 	}
 }
 
+// What was sent to a locality before it was removed from the configuration is told no more.
+func TestFailuresOfARemovedLocality(t *testing.T) {
+	b, gone := isobar.MustLocality("us/b"), isobar.MustLocality("us/gone")
+	futile := load.Futile{Attempts: 20, Failed: 20}
+	s := &plan.Service{
+		Spec: &isobar.Service{Localities: []isobar.ServiceLocality{{Locality: b}}},
+		Load: &load.ServiceLoad{Futile: []load.SiteFutile{{Futile: futile, Locality: b}, {Futile: futile, Locality: gone}}},
+	}
+	if got := strings.Join(plan.Texts(s.Failures()), "\n"); !strings.HasPrefix(got, "all requests to us/b fail") || strings.Contains(got, "us/gone") {
+		t.Errorf("got %s", got)
+	}
+}
+
 // Failures that come and go are told until ten reports in a row show none: clients
 // eject a broken endpoint, and try it again.
 func TestFailuresThatComeAndGo(t *testing.T) {

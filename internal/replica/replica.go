@@ -414,6 +414,15 @@ func (r *Replica) StepDown(who string) (leader string, err error) {
 	return leader, nil
 }
 
+// HandOver gives up leadership, if this replica has it, because another one should lead.
+func (r *Replica) HandOver(why string) {
+	r.do(func(n *group.Node, now time.Duration) {
+		if n.StepDown(now) {
+			r.log.Error("stepped down so that another replica leads", "reason", why)
+		}
+	})
+}
+
 // steppedDown carries out the request of another replica's operator.
 func (r *Replica) steppedDown(from, who string) {
 	r.do(func(n *group.Node, now time.Duration) {

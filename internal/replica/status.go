@@ -47,7 +47,8 @@ type MemberStatus struct {
 	Clients           uint32   `json:"clients"`
 	ClientsInSync     uint32   `json:"clients_in_sync"`
 	ConfigDigest      string   `json:"config_digest,omitempty"`
-	Unreachable       []string `json:"unreachable,omitempty"` // replicas that it does not hear
+	Unreachable       []string `json:"unreachable,omitempty"`      // replicas that it does not hear
+	Takeover          string   `json:"takeover_failure,omitempty"` // why it could not take over when it led last, until a replica can
 }
 
 // Status returns the replica's state of its group.
@@ -98,13 +99,18 @@ func (s *MemberStatus) summarise(m *peerv1.Summary) {
 	s.PlanAge = float64(m.GetPlanAgeUs()) / 1e6
 	s.DiscoveryStreams, s.LoadReportStreams, s.Checkers = m.GetDiscoveryStreams(), m.GetLoadReportStreams(), m.GetCheckers()
 	s.Clients, s.ClientsInSync = m.GetClients(), m.GetClientsInSync()
-	s.ConfigDigest = bounded(m.GetConfigDigest())
+	s.ConfigDigest, s.Takeover = bounded(m.GetConfigDigest()), clipped(m.GetTakeoverFailure())
 	for _, name := range m.GetUnreachable() {
 		if len(s.Unreachable) < group.MaxReplicas {
 			s.Unreachable = append(s.Unreachable, bounded(name))
 		}
 	}
 }
+
+// maxFailure bounds a reason that another replica tells, in bytes.
+const maxFailure = 1000
+
+func clipped(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxFailure)], "?") }
 
 // summary is the part of this replica's state that other replicas show.
 func (r *Replica) summary() *peerv1.Summary {
@@ -124,6 +130,22 @@ func (r *Replica) summary() *peerv1.Summary {
 		}
 	}
 	return m
+}
+
+// Successors returns the live replicas that may be able to take over from this one, which leads:
+// they reach the election engine, stay, and have not failed to take over since a replica last led.
+func (r *Replica) Successors() []string {
+	r.mu.Lock()
+	v := r.node.View(r.clock())
+	r.mu.Unlock()
+	var names []string
+	for i := range v.Peers {
+		p := &v.Peers[i]
+		if _, summary, connected := r.server.reported(p.Name); connected && p.Live && p.Status.Engine && !p.Status.Leaves && summary.GetTakeoverFailure() == "" {
+			names = append(names, p.Name)
+		}
+	}
+	return names
 }
 
 // Connections returns how many connections of clients each other live replica has, and a

@@ -29,13 +29,12 @@ const maxPollBody = 4 << 20
 // compressed with gzip is bounded by what it becomes. On an error it gives the HTTP status with
 // which the poll is refused.
 func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
-	encoding := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding")))
-	if encoding != "" && encoding != "identity" && encoding != Gzip {
-		w.Header().Set("Accept-Encoding", Gzip)
-		return nil, http.StatusUnsupportedMediaType, fmt.Errorf("Content-Encoding %.40q is not supported: send gzip, or do not compress", encoding)
+	compressed, err := Compressed(w, r)
+	if err != nil {
+		return nil, http.StatusUnsupportedMediaType, err
 	}
 	body, err := readAll(r.Context(), LimitBody(w, r, maxPollBody), 0)
-	if err == nil && encoding == Gzip {
+	if err == nil && compressed {
 		body, err = decompressed(r.Context(), body)
 	}
 	if err == nil {
@@ -45,6 +44,20 @@ func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
 		return nil, http.StatusRequestEntityTooLarge, err
 	}
 	return nil, http.StatusBadRequest, err
+}
+
+// Compressed reports whether the body of a request is compressed with gzip. An error says that it
+// has another encoding; the answer then tells which one is supported.
+func Compressed(w http.ResponseWriter, r *http.Request) (bool, error) {
+	switch encoding := strings.ToLower(strings.TrimSpace(strings.Join(r.Header.Values("Content-Encoding"), ", "))); encoding {
+	case "", "identity":
+		return false, nil
+	case Gzip, "x-gzip": // RFC 9110, 8.4.1.3
+		return true, nil
+	default:
+		w.Header().Set("Accept-Encoding", Gzip)
+		return false, fmt.Errorf("Content-Encoding %.40q is not supported: send gzip, or do not compress", encoding)
+	}
 }
 
 // decompressed reads what a body holds that was compressed with gzip. The body is there as a

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -389,4 +390,55 @@ func TestUnreadableWritesOfOperators(t *testing.T) {
 			t.Errorf("the entry is %s now", data)
 		}
 	})
+}
+
+// TestNoReplicaCanTakeOver asserts that each replica says why the leader makes no plan, also
+// where another one leads, and that a leader that fails for long gives leadership to a replica
+// that may succeed. Once all have failed, the last one keeps it, and all are alive: neither
+// another leader nor a restart helps.
+func TestNoReplicaCanTakeOver(t *testing.T) {
+	listenA, listenB := testhelp.FreePort(t), testhelp.FreePort(t)
+	dir := filepath.Join(t.TempDir(), "election")
+	operators := filepath.Join(dir, "test.operators")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(operators, []byte(`{"format": 1, "sequence": 1, "entries": {"services/unknown": ["damaged"]}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	election, peers := fmt.Sprintf("{file: %q}", dir), []string{"a=" + listenA, "b=" + listenB}
+	members := []*member{
+		startMember(t, replicaConfig(t, "a", listenA, election, fileServices, peers...)),
+		startMember(t, replicaConfig(t, "b", listenB, election, fileServices, peers...)),
+	}
+	everyone := func(is func(g admin.ReplicaGroup) bool) func() bool {
+		return func() bool { return is(members[0].group()) && is(members[1].group()) }
+	}
+	testhelp.Eventually(t, "both say why the leader makes no plan", everyone(func(g admin.ReplicaGroup) bool {
+		return strings.Contains(g.Takeover, "services/unknown")
+	}))
+	testhelp.Eventually(t, "both have tried", everyone(func(g admin.ReplicaGroup) bool {
+		return len(g.Replicas) == 2 && g.Replicas[0].Takeover != "" && g.Replicas[1].Takeover != "" && g.Takeover != ""
+	}))
+	for _, m := range members {
+		if text, leader := attends(t, m.status(), admin.TakeoverFailed).Text, m.group().Leader; !strings.Contains(text, "replica "+leader+" leads group test") {
+			t.Errorf("%s leads, and status says %q", leader, text)
+		}
+		var live admin.Health
+		if m.read("/livez", &live); live.Status != "ok" {
+			t.Errorf("/livez: %+v", live)
+		}
+	}
+	epoch, began := members[0].group().Epoch, time.Now()
+	testhelp.Eventually(t, "10 s are over", func() bool { return time.Since(began) > 10*time.Second })
+	if now := members[0].group().Epoch; now != epoch {
+		t.Errorf("epoch %d after %d: leadership goes around although no replica can take over", now, epoch)
+	}
+
+	if err := os.WriteFile(operators, []byte(`{"format": 1, "sequence": 1, "entries": {}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testhelp.Eventually(t, "the group decides, and no failure is left", everyone(func(g admin.ReplicaGroup) bool {
+		return members[0].server.Plan() != nil && members[1].server.Plan() != nil && g.Takeover == "" && g.Replicas[0].Takeover == "" && g.Replicas[1].Takeover == ""
+	}))
 }

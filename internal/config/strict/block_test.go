@@ -46,3 +46,23 @@ func TestEmptyLinesElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherCodings asserts that files in UTF-16 and compressed files are refused in words that
+// say so, whatever their size is.
+func TestOtherCodings(t *testing.T) {
+	for head, want := range map[string]string{
+		"\xff\xfea\x00:\x00":   "it looks like UTF-16",
+		"\xfe\xff\x00a\x00:":   "it looks like UTF-16",
+		"a\x00:\x00 \x00":      "it looks like UTF-16",
+		"\x00a\x00:\x00 ":      "it looks like UTF-16",
+		"\x00\x00\x00a":        "it looks like UTF-16",
+		"\x1f\x8b\x08\x00\x00": "it is compressed with gzip; decompress it",
+	} {
+		for _, times := range []int{1, 1 << 20} {
+			d := strict.Parse("x.yaml", []byte(head+strings.Repeat("a\x00", times)))
+			if _, err := d.Result(); err == nil || !strings.HasPrefix(err.Error(), "x.yaml:1:1: not UTF-8 text: "+want) {
+				t.Errorf("%q: %v", head, err)
+			}
+		}
+	}
+}

@@ -76,6 +76,9 @@ func readable(data []byte) (string, *Problem) {
 			fmt.Sprintf("keep it within %d bytes", MaxBytes))
 	}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark
+	if p := otherCoding(data); p != nil {
+		return "", p
+	}
 	if utf8.Valid(data) {
 		if bytes.Contains(data, []byte("\r\n")) { // YAML reads both ends of lines alike
 			data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
@@ -95,6 +98,18 @@ func readable(data []byte) (string, *Problem) {
 		rest = rest[size:]
 	}
 	return "", problemAt(pos, "not UTF-8 text", "save the file as UTF-8")
+}
+
+// otherCoding tells that data is no text, or text in another encoding, which would be errors of
+// syntax that nobody understands.
+func otherCoding(data []byte) *Problem {
+	switch {
+	case bytes.HasPrefix(data, []byte("\x1f\x8b")):
+		return problemAt(Position{1, 1}, "not UTF-8 text: it is compressed with gzip", "decompress it")
+	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")), bytes.IndexByte(data[:min(len(data), 4)], 0) >= 0:
+		return problemAt(Position{1, 1}, "not UTF-8 text: it looks like UTF-16 or UTF-32", "save the file as UTF-8")
+	}
+	return nil
 }
 
 // nodesOf turns text into nodes: by itself where it keeps to common forms, else by the

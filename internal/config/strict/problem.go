@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -211,6 +212,49 @@ func suggest(name string, fields []Field) (hint, meant string) {
 }
 
 var separators = strings.NewReplacer("_", "", "-", "", " ", "")
+
+// Misspelled reports whether a name is likely another one with a typing error: case or separators
+// differ, or one letter of one word of at least four letters. us-east is not uk-east, and
+// eu-west-1 is not eu-west-2.
+func Misspelled(name, other string) bool {
+	if len(name) > maxSuggested || len(other) > maxSuggested || name == other {
+		return false
+	}
+	a, b := plain(name), plain(other)
+	if a == b {
+		return true
+	}
+	digits := func(s string) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.IsDigit(r) {
+				return r
+			}
+			return -1
+		}, s)
+	}
+	if digits(a) != digits(b) {
+		return false
+	}
+	between := func(r rune) bool { return !unicode.IsLetter(r) }
+	words, others := strings.FieldsFunc(strings.ToLower(name), between), strings.FieldsFunc(strings.ToLower(other), between)
+	if len(words) != len(others) {
+		return false
+	}
+	wrong := 0
+	for i, w := range words {
+		switch {
+		case w == others[i]:
+		case max(len(w), len(others[i])) < leastWord || distance(w, others[i]) > 1:
+			return false
+		default:
+			wrong++
+		}
+	}
+	return wrong == 1
+}
+
+// leastWord is the length of a word from which on one letter that differs is an error.
+const leastWord = 4
 
 // plain forgets case and word separators: maxRate is max_rate.
 func plain(s string) string { return separators.Replace(strings.ToLower(s)) }

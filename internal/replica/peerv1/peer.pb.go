@@ -704,11 +704,12 @@ type Summary struct {
 	DiscoveryStreams  uint32                 `protobuf:"varint,2,opt,name=discovery_streams,json=discoveryStreams,proto3" json:"discovery_streams,omitempty"`
 	LoadReportStreams uint32                 `protobuf:"varint,3,opt,name=load_report_streams,json=loadReportStreams,proto3" json:"load_report_streams,omitempty"`
 	Checkers          uint32                 `protobuf:"varint,4,opt,name=checkers,proto3" json:"checkers,omitempty"`
-	ConfigDigest      string                 `protobuf:"bytes,5,opt,name=config_digest,json=configDigest,proto3" json:"config_digest,omitempty"`       // of the shared configuration
-	Unreachable       []string               `protobuf:"bytes,6,rep,name=unreachable,proto3" json:"unreachable,omitempty"`                             // replicas that the sender does not hear
-	Connections       uint32                 `protobuf:"varint,7,opt,name=connections,proto3" json:"connections,omitempty"`                            // of clients
-	Clients           uint32                 `protobuf:"varint,8,opt,name=clients,proto3" json:"clients,omitempty"`                                    // xDS clients that are connected to the sender
-	ClientsInSync     uint32                 `protobuf:"varint,9,opt,name=clients_in_sync,json=clientsInSync,proto3" json:"clients_in_sync,omitempty"` // of them, those that accepted everything that they were sent
+	ConfigDigest      string                 `protobuf:"bytes,5,opt,name=config_digest,json=configDigest,proto3" json:"config_digest,omitempty"`           // of the shared configuration
+	Unreachable       []string               `protobuf:"bytes,6,rep,name=unreachable,proto3" json:"unreachable,omitempty"`                                 // replicas that the sender does not hear
+	Connections       uint32                 `protobuf:"varint,7,opt,name=connections,proto3" json:"connections,omitempty"`                                // of clients
+	Clients           uint32                 `protobuf:"varint,8,opt,name=clients,proto3" json:"clients,omitempty"`                                        // xDS clients that are connected to the sender
+	ClientsInSync     uint32                 `protobuf:"varint,9,opt,name=clients_in_sync,json=clientsInSync,proto3" json:"clients_in_sync,omitempty"`     // of them, those that accepted everything that they were sent
+	TakeoverFailure   string                 `protobuf:"bytes,10,opt,name=takeover_failure,json=takeoverFailure,proto3" json:"takeover_failure,omitempty"` // why the sender could not take over when it led last; empty = it could, or another replica has led since
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -804,6 +805,13 @@ func (x *Summary) GetClientsInSync() uint32 {
 		return x.ClientsInSync
 	}
 	return 0
+}
+
+func (x *Summary) GetTakeoverFailure() string {
+	if x != nil {
+		return x.TakeoverFailure
+	}
+	return ""
 }
 
 // PlanPart is a part of a plan, in order: plans are larger than messages may be.
@@ -2444,7 +2452,7 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"hands_over\x18\v \x01(\bR\thandsOver\x121\n" +
 	"\asummary\x18\f \x01(\v2\x17.isobar.peer.v1.SummaryR\asummary\x12\x12\n" +
 	"\x04deaf\x18\r \x01(\bR\x04deaf\x12\x16\n" +
-	"\x06leaves\x18\x0e \x01(\bR\x06leaves\"\xcd\x02\n" +
+	"\x06leaves\x18\x0e \x01(\bR\x06leaves\"\xf8\x02\n" +
 	"\aSummary\x12\x1e\n" +
 	"\vplan_age_us\x18\x01 \x01(\x04R\tplanAgeUs\x12+\n" +
 	"\x11discovery_streams\x18\x02 \x01(\rR\x10discoveryStreams\x12.\n" +
@@ -2454,7 +2462,9 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\vunreachable\x18\x06 \x03(\tR\vunreachable\x12 \n" +
 	"\vconnections\x18\a \x01(\rR\vconnections\x12\x18\n" +
 	"\aclients\x18\b \x01(\rR\aclients\x12&\n" +
-	"\x0fclients_in_sync\x18\t \x01(\rR\rclientsInSync\"\xee\x01\n" +
+	"\x0fclients_in_sync\x18\t \x01(\rR\rclientsInSync\x12)\n" +
+	"\x10takeover_failure\x18\n" +
+	" \x01(\tR\x0ftakeoverFailure\"\xee\x01\n" +
 	"\bPlanPart\x12+\n" +
 	"\x05claim\x18\x01 \x01(\v2\x15.isobar.peer.v1.ClaimR\x05claim\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
