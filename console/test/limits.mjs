@@ -87,7 +87,8 @@ export async function steady(browser, address) {
     });
   const before = await top([], undefined);
   assert.equal(await top(Array(4).fill(item), line.status.n1), before);
-  assert.equal(await top(Array(20).fill(item), { services: 3, failing: 1, worst: [] }), before);
+  assert.equal(await top(Array(20).fill(item), { services: 3, failing: 1, at_limit: 0, worst: [] }), before);
+  assert.equal(await top([], { services: 9999, failing: 1, at_limit: 9000, worst: [] }), before);
 }
 
 /** Rows stay where they are while the pointer moves over them, and take their order soon after. */
