@@ -306,6 +306,26 @@ func TestTakeoverEndsRecordings(t *testing.T) {
 	})
 }
 
+// TestGroupLearnsOfFailedTakeovers asserts that the group is told how each attempt to take over
+// ended, and that the loop counts as alive meanwhile: a restart of all replicas would not help.
+func TestGroupLearnsOfFailedTakeovers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := &follower{leader: leader{epoch: 2, version: 1_000_000}, changed: make(chan struct{}, 1), role: control.Leads, failing: 20}
+		l, stop := start(t, newParts(), func(o *control.Options) { o.Group = g })
+		for range 18 {
+			pass(time.Second)
+			if since := time.Since(l.Beat()); since > time.Second {
+				t.Errorf("the loop last advanced %v ago", since)
+			}
+		}
+		pass(5 * time.Second)
+		if n := len(g.assumed); n != 21 || g.assumed[0] == nil || g.assumed[19] == nil || g.assumed[20] != nil {
+			t.Errorf("of %d attempts: %v", n, g.assumed)
+		}
+		stop()
+	})
+}
+
 // recording is a recorder that notes its end.
 type recording struct {
 	control.Recorder
