@@ -113,6 +113,8 @@ func clientColumns(clients []admin.Client) []column {
 		}},
 		{"LOAD", 2, func(c *admin.Client) string {
 			switch {
+			case c.ReportsTo != "":
+				return "to " + printable(c.ReportsTo)
 			case c.LRS == nil:
 				return "-"
 			case c.LRS.LastReport.IsZero():

@@ -25,12 +25,23 @@ type Client struct {
 	Polls          bool                  `json:"polls,omitempty"` // it has no stream, but asks again and again, and shows then what it accepted
 	InSync         bool                  `json:"in_sync"`         // everything sent was acknowledged
 	LRS            *ClientLRS            `json:"lrs,omitempty"`
+	ReportsTo      string                `json:"reports_to,omitempty"` // the other replica of the group that its load report stream goes to
 	// Missing holds services that the client asks for and that do not exist, sorted,
 	// at most 10 of each type of resource of a stream.
 	Missing []MissingService `json:"missing,omitempty"`
 	// Deviates holds the services whose weights the client does not follow, as far as its
 	// load reports show.
 	Deviates []ClientDeviates `json:"deviates,omitempty"`
+}
+
+// ClientNode is what clients call themselves. Several may call themselves the same.
+type ClientNode struct{ ID, Locality string }
+
+// RemoteReports is what other replicas of the group tell about the clients of a node.
+type RemoteReports struct {
+	Replica string // that gets its load reports; one of them where several do
+	Streams int    // with reports, of all replicas
+	All     bool   // all replicas that are heard have told
 }
 
 // MissingService is a service that a client asks for and that does not exist.

@@ -211,7 +211,7 @@ func (b *statusBuilder) clients(all []Client) {
 	for i := range all {
 		c := &all[i]
 		b.Clients.Streams += c.Streams
-		if c.LRS != nil {
+		if c.LRS != nil || c.ReportsTo != "" {
 			b.Clients.Reporting++
 		}
 		refuses := refusedOf(c)

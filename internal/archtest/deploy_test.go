@@ -3,6 +3,7 @@ package archtest
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -140,6 +141,29 @@ func documentedMetrics(t *testing.T, root string) map[string]bool {
 		out[m[1]] = true
 	}
 	return out
+}
+
+// TestMetricsInMessages asserts that the metrics which messages to users name exist.
+func TestMetricsInMessages(t *testing.T) {
+	root := moduleRoot(t)
+	known := documentedMetrics(t, root)
+	inText := regexp.MustCompile(`[ (]isobar_[a-z0-9_]*[a-z0-9]\b`) // a name alone is of a definition
+	found := 0
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		for _, m := range inText.FindAllString(string(read(t, filepath.Join(root, name))), -1) {
+			found++
+			if !known[m[1:]] {
+				t.Errorf("%s names%s, which does not exist", name, m)
+			}
+		}
+		return nil
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d metrics are named, error %v", found, err)
+	}
 }
 
 func checkMetrics(t *testing.T, where, expr string, known map[string]bool) {

@@ -72,7 +72,10 @@ type Options struct {
 }
 
 // Clients lists the clients of this server.
-type Clients interface{ Clients() []admin.Client }
+type Clients interface {
+	Clients() []admin.Client
+	reporters
+}
 
 // Member is a server as a member of its group. It implements [control.Group].
 type Member struct {
@@ -121,7 +124,7 @@ func Join(o *Options) (*Member, error) {
 	m.relay = relay.New(o.LRS, o.XDS, o.Checkers, standing{m, o.Tick})
 	options := replica.Options{
 		Group: c.Group, Name: c.Name, Version: o.Version, OpenEngine: m.election.open, Disk: disk{o.State},
-		Listener: o.Listener, Open: m.plans.open, Observed: m.observed, Ordered: m.ordered, Summary: m.summary, Timing: o.Timing,
+		Listener: o.Listener, Open: m.plans.open, Observed: m.observed, Ordered: m.ordered, Reporting: m.reporting, Summary: m.summary, Timing: o.Timing,
 		Log: o.Log, Registerer: o.Registerer,
 	}
 	if err := m.join(&options, o.Identity); err != nil {
@@ -212,6 +215,7 @@ func (m *Member) Run(ctx context.Context) error {
 	go m.clients.watchRemovals(running)
 	go m.configuration.follow(running)
 	go m.election.watch(running)
+	go m.followReporting(running)
 	if m.configured.Balance {
 		go (&balancer{clients: &m.clients, after: m.balance}).run(ctx) // one that stops has more to do than that
 	}

@@ -25,6 +25,8 @@ type Clients struct {
 	lrs      *lrs.Server
 	plan     func() *plan.Plan
 	known    subscriberList
+	looked   clientsLook
+	group    elsewhere
 }
 
 // NewClients joins the discovery streams and the load report streams of clients. interval
@@ -81,6 +83,7 @@ func (c *Clients) Clients() []admin.Client {
 		}
 	}
 	sortClients(out)
+	c.group.name(out)
 	return out
 }
 
@@ -90,6 +93,7 @@ func (c *Clients) ClientsOf(service string) []admin.Client {
 	streams := slices.DeleteFunc(c.xds.Clients(), func(x xds.Client) bool { return !of[x.Stream] })
 	out, _ := c.join(streams, openReports(c.lrs))
 	sortClients(out)
+	c.group.name(out)
 	return out
 }
 
@@ -269,13 +273,16 @@ func (c *Clients) Subscribers() []admin.ServiceClients {
 	return c.known.list
 }
 
+// grace is for how long a client may be connected without a load report.
+func (c *Clients) grace() time.Duration { return max(silentLeast, silentIntervals*c.interval()) }
+
 // findSubscribers looks at all clients and streams.
 func (c *Clients) findSubscribers(now time.Time) []admin.ServiceClients {
 	type key struct{ node, locality, peer string }
-	grace := max(silentLeast, silentIntervals*c.interval())
+	grace := c.grace()
 	silent := map[key]bool{}
-	for _, x := range c.Clients() {
-		if x.Streams > 0 && !x.Polls && now.Sub(x.ConnectedSince) > grace && (x.LRS == nil || x.LRS.LastReport.IsZero()) {
+	for _, x := range c.look(now) {
+		if unreported(&x) && now.Sub(x.ConnectedSince) > grace && c.group.excludes(&x) {
 			silent[key{x.ID, x.Locality, x.Peer}] = true
 		}
 	}

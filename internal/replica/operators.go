@@ -170,3 +170,17 @@ func (x *exchange) Order(ctx context.Context, m *peerv1.OrderRequest) (*peerv1.O
 	})
 	return &peerv1.OrderResponse{Status: uint32(max(0, a.Status)), Body: a.Body}, nil //nolint:gosec // of HTTP
 }
+
+// Reporting asks another replica how many load report streams of each node it has that belong
+// to no client there. Versions before this question answer with an error.
+func (r *Replica) Reporting(ctx context.Context, name string, nodes []*peerv1.Node) ([]uint32, error) {
+	l := r.peers[name]
+	if l == nil {
+		return nil, fmt.Errorf("replica %s: %w", name, errNotConnected)
+	}
+	out, err := l.reporting(ctx, nodes)
+	if err != nil {
+		return nil, fmt.Errorf("replica %s: %w", name, err)
+	}
+	return out, nil
+}

@@ -51,6 +51,9 @@ type Options struct {
 	Observed func(from group.Identity, o *peerv1.Observations)
 	// Ordered answers an operator's request on another replica, while this one leads.
 	Ordered func(ctx context.Context, o Order) Answer
+	// Reporting returns for each node how many of its load report streams are here and
+	// belong to no client of this replica; nil = none.
+	Reporting func(nodes []*peerv1.Node) []uint32
 	// Summary returns the summary that other replicas show of this one; nil = none.
 	Summary func() *peerv1.Summary
 	Timing  Timing

@@ -152,7 +152,7 @@ func (s *Server) buildSources() error {
 // buildServices builds the stream layers.
 func (s *Server) buildServices() {
 	streams := xds.New(s.xdsOptions())
-	reporters := listen.NewReporters(streams, func() bool { return s.settings.Current().SubscribedOnly })
+	reporters := listen.NewReporters(s.subscriptions(streams), func() bool { return s.settings.Current().SubscribedOnly })
 	reports := lrs.New(lrs.Options{
 		ManagementCluster: config.ReservedName,
 		Interval:          s.settings.Interval,

@@ -3,12 +3,14 @@ package server
 import (
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/member"
+	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/reload"
 )
 
@@ -53,6 +55,31 @@ func (s *Server) joinGroup() (err error) {
 		Log: s.log, Registerer: s.metrics,
 	})
 	return err
+}
+
+// subscriptions tells who subscribes to what: of the clients of all replicas, where this server
+// is one of a group.
+func (s *Server) subscriptions(own listen.Subscriptions) listen.Subscriptions {
+	if s.settings.Fixed.Replicas == nil {
+		return own
+	}
+	return groupSubscriptions{own, s.currentPlan}
+}
+
+// groupSubscriptions are those of this replica's own clients, and those by which the leader
+// planned: a client that reports load here may take its assignments from another replica.
+type groupSubscriptions struct {
+	own  listen.Subscriptions
+	plan func() *plan.Plan
+}
+
+// Subscribed implements [listen.Subscriptions].
+func (g groupSubscriptions) Subscribed(l isobar.Locality, service string) bool {
+	if g.own.Subscribed(l, service) {
+		return true
+	}
+	svc, ok := g.plan().Service(service)
+	return ok && svc.Result.Source(l) != nil
 }
 
 // leading returns what gives an error unless this member leads its group; nil for a server that

@@ -49,6 +49,8 @@ type world struct {
 	etcd *cluster
 	load *replicatest.Load
 	name string // of the mark that the next fault writes
+
+	program string // the path of isobar
 }
 
 // fault is one row of the table.
@@ -70,6 +72,7 @@ var faults = []fault{
 	{name: "SIGKILL of a follower", bound: 3 * time.Second, what: "back to the leader's newest plan, once started", play: killFollower},
 	{name: "SIGKILL of the leader", bound: takeover, what: "first plan of the next epoch on all replicas", play: killLeader},
 	{name: "SIGKILL of the leader under load", bound: decision, what: "first decision of the next leader", play: killUntilDecision},
+	{name: "SIGKILL of the leader, and an endpoint refuses connections", bound: eviction, what: "clients lose the endpoint, by checkers of the followers", play: loseEndpoint},
 	{name: "SIGSTOP of the leader for 30 s, then SIGCONT", bound: takeover, what: "first plan of the next epoch on all others", play: freezeLeader},
 	{name: "the leader is cut off from etcd", bound: takeover, what: "first plan of the next epoch on all replicas", play: cutLeaderFromEtcd},
 	{name: "the leader is cut off from the followers", bound: takeover, what: "first plan of the next epoch on both others", play: cutLeaderFromFollowers},
@@ -155,7 +158,7 @@ func TestFaults(t *testing.T) {
 
 func newWorld(t *testing.T, program string) *world {
 	t.Helper()
-	w := &world{t: t, etcd: startCluster(t, 3)}
+	w := &world{t: t, etcd: startCluster(t, 3), program: program}
 	var members []string
 	for _, m := range w.etcd.members {
 		members = append(members, strings.TrimPrefix(m.client, "http://"))

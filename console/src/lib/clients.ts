@@ -24,7 +24,7 @@ export function troubles(c: Client): State[] {
   else if (!inSync(c)) out.push('behind');
   if ((c.missing?.length ?? 0) > 0) out.push('missing');
   if ((c.deviates?.length ?? 0) > 0) out.push('deviates');
-  if (!c.lrs) out.push('silent');
+  if (!c.lrs && !c.reports_to) out.push('silent');
   return out.length > 0 ? out : ['ok'];
 }
 

@@ -202,6 +202,7 @@ export interface Client {
   types: Record<string, ClientType>;
   in_sync: boolean;
   lrs?: { last_report: string; rejected: number; reason?: string };
+  reports_to?: string; // the other replica that gets its load reports
   missing?: { name: string; nearest?: string[] }[];
   deviates?: { service: string; points: number }[];
 }

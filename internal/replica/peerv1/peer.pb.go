@@ -26,6 +26,160 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ReportingRequest names clients that take assignments from the sender and report no load
+// to it: each stream of a client may go to another replica.
+type ReportingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"` // of the sender
+	Nodes         []*Node                `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportingRequest) Reset() {
+	*x = ReportingRequest{}
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportingRequest) ProtoMessage() {}
+
+func (x *ReportingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportingRequest.ProtoReflect.Descriptor instead.
+func (*ReportingRequest) Descriptor() ([]byte, []int) {
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ReportingRequest) GetHello() *Hello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *ReportingRequest) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// Node is what clients call themselves. Several may call themselves the same.
+type Node struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Locality      string                 `protobuf:"bytes,2,opt,name=locality,proto3" json:"locality,omitempty"` // region/zone/sub_zone
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Node) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Node) GetLocality() string {
+	if x != nil {
+		return x.Locality
+	}
+	return ""
+}
+
+// ReportingResponse has a number for each node of the request.
+type ReportingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The load report streams of the node on which reports came, and that belong to no client
+	// that takes assignments from the receiver.
+	Streams       []uint32 `protobuf:"varint,1,rep,packed,name=streams,proto3" json:"streams,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportingResponse) Reset() {
+	*x = ReportingResponse{}
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportingResponse) ProtoMessage() {}
+
+func (x *ReportingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportingResponse.ProtoReflect.Descriptor instead.
+func (*ReportingResponse) Descriptor() ([]byte, []int) {
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ReportingResponse) GetStreams() []uint32 {
+	if x != nil {
+		return x.Streams
+	}
+	return nil
+}
+
 // OrderRequest is a request of the admin API. The sender has checked that the operator
 // may write.
 type OrderRequest struct {
@@ -42,7 +196,7 @@ type OrderRequest struct {
 
 func (x *OrderRequest) Reset() {
 	*x = OrderRequest{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -54,7 +208,7 @@ func (x *OrderRequest) String() string {
 func (*OrderRequest) ProtoMessage() {}
 
 func (x *OrderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[0]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -67,7 +221,7 @@ func (x *OrderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderRequest.ProtoReflect.Descriptor instead.
 func (*OrderRequest) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *OrderRequest) GetHello() *Hello {
@@ -123,7 +277,7 @@ type OrderResponse struct {
 
 func (x *OrderResponse) Reset() {
 	*x = OrderResponse{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -135,7 +289,7 @@ func (x *OrderResponse) String() string {
 func (*OrderResponse) ProtoMessage() {}
 
 func (x *OrderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -148,7 +302,7 @@ func (x *OrderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrderResponse.ProtoReflect.Descriptor instead.
 func (*OrderResponse) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *OrderResponse) GetStatus() uint32 {
@@ -183,7 +337,7 @@ type ExchangeRequest struct {
 
 func (x *ExchangeRequest) Reset() {
 	*x = ExchangeRequest{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -195,7 +349,7 @@ func (x *ExchangeRequest) String() string {
 func (*ExchangeRequest) ProtoMessage() {}
 
 func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -208,7 +362,7 @@ func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
 func (*ExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ExchangeRequest) GetMessage() isExchangeRequest_Message {
@@ -322,7 +476,7 @@ type ExchangeResponse struct {
 
 func (x *ExchangeResponse) Reset() {
 	*x = ExchangeResponse{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +488,7 @@ func (x *ExchangeResponse) String() string {
 func (*ExchangeResponse) ProtoMessage() {}
 
 func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,7 +501,7 @@ func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
 func (*ExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExchangeResponse) GetHello() *Hello {
@@ -371,7 +525,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -383,7 +537,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -396,7 +550,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Hello) GetProtocol() uint32 {
@@ -445,7 +599,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +611,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +624,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Identity) GetName() string {
@@ -499,7 +653,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -511,7 +665,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[6]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -524,7 +678,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Claim) GetEpoch() uint64 {
@@ -571,7 +725,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +737,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[7]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +750,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Status) GetClaim() *Claim {
@@ -716,7 +870,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +882,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[8]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +895,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Summary) GetPlanAgeUs() uint64 {
@@ -836,7 +990,7 @@ type PlanPart struct {
 
 func (x *PlanPart) Reset() {
 	*x = PlanPart{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +1002,7 @@ func (x *PlanPart) String() string {
 func (*PlanPart) ProtoMessage() {}
 
 func (x *PlanPart) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[9]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +1015,7 @@ func (x *PlanPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanPart.ProtoReflect.Descriptor instead.
 func (*PlanPart) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PlanPart) GetClaim() *Claim {
@@ -931,7 +1085,7 @@ type PlanDifference struct {
 
 func (x *PlanDifference) Reset() {
 	*x = PlanDifference{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1097,7 @@ func (x *PlanDifference) String() string {
 func (*PlanDifference) ProtoMessage() {}
 
 func (x *PlanDifference) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1110,7 @@ func (x *PlanDifference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanDifference.ProtoReflect.Descriptor instead.
 func (*PlanDifference) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PlanDifference) GetSize() uint64 {
@@ -985,7 +1139,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1151,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1164,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Piece) GetOffset() uint64 {
@@ -1045,7 +1199,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1211,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1224,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Pull) GetAbove() uint64 {
@@ -1097,7 +1251,7 @@ type StepDown struct {
 
 func (x *StepDown) Reset() {
 	*x = StepDown{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1263,7 @@ func (x *StepDown) String() string {
 func (*StepDown) ProtoMessage() {}
 
 func (x *StepDown) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1276,7 @@ func (x *StepDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepDown.ProtoReflect.Descriptor instead.
 func (*StepDown) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StepDown) GetWho() string {
@@ -1148,7 +1302,7 @@ type Observations struct {
 
 func (x *Observations) Reset() {
 	*x = Observations{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1314,7 @@ func (x *Observations) String() string {
 func (*Observations) ProtoMessage() {}
 
 func (x *Observations) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1327,7 @@ func (x *Observations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observations.ProtoReflect.Descriptor instead.
 func (*Observations) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Observations) GetSequence() uint64 {
@@ -1244,7 +1398,7 @@ type StreamWindow struct {
 
 func (x *StreamWindow) Reset() {
 	*x = StreamWindow{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1410,7 @@ func (x *StreamWindow) String() string {
 func (*StreamWindow) ProtoMessage() {}
 
 func (x *StreamWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1423,7 @@ func (x *StreamWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamWindow.ProtoReflect.Descriptor instead.
 func (*StreamWindow) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StreamWindow) GetStream() uint64 {
@@ -1354,7 +1508,7 @@ type Locality struct {
 
 func (x *Locality) Reset() {
 	*x = Locality{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1520,7 @@ func (x *Locality) String() string {
 func (*Locality) ProtoMessage() {}
 
 func (x *Locality) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1533,7 @@ func (x *Locality) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Locality.ProtoReflect.Descriptor instead.
 func (*Locality) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Locality) GetRegion() string {
@@ -1416,7 +1570,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1582,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1595,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Report) GetAgeUs() uint64 {
@@ -1486,7 +1640,7 @@ type ServiceReport struct {
 
 func (x *ServiceReport) Reset() {
 	*x = ServiceReport{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1652,7 @@ func (x *ServiceReport) String() string {
 func (*ServiceReport) ProtoMessage() {}
 
 func (x *ServiceReport) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1665,7 @@ func (x *ServiceReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceReport.ProtoReflect.Descriptor instead.
 func (*ServiceReport) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ServiceReport) GetService() string {
@@ -1560,7 +1714,7 @@ type DropCount struct {
 
 func (x *DropCount) Reset() {
 	*x = DropCount{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1726,7 @@ func (x *DropCount) String() string {
 func (*DropCount) ProtoMessage() {}
 
 func (x *DropCount) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1739,7 @@ func (x *DropCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropCount.ProtoReflect.Descriptor instead.
 func (*DropCount) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DropCount) GetCategory() string {
@@ -1620,7 +1774,7 @@ type LocalityReport struct {
 
 func (x *LocalityReport) Reset() {
 	*x = LocalityReport{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1632,7 +1786,7 @@ func (x *LocalityReport) String() string {
 func (*LocalityReport) ProtoMessage() {}
 
 func (x *LocalityReport) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1645,7 +1799,7 @@ func (x *LocalityReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocalityReport.ProtoReflect.Descriptor instead.
 func (*LocalityReport) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LocalityReport) GetLocality() *Locality {
@@ -1723,7 +1877,7 @@ type MetricSum struct {
 
 func (x *MetricSum) Reset() {
 	*x = MetricSum{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +1889,7 @@ func (x *MetricSum) String() string {
 func (*MetricSum) ProtoMessage() {}
 
 func (x *MetricSum) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +1902,7 @@ func (x *MetricSum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricSum.ProtoReflect.Descriptor instead.
 func (*MetricSum) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MetricSum) GetName() string {
@@ -1786,7 +1940,7 @@ type EndpointReport struct {
 
 func (x *EndpointReport) Reset() {
 	*x = EndpointReport{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1952,7 @@ func (x *EndpointReport) String() string {
 func (*EndpointReport) ProtoMessage() {}
 
 func (x *EndpointReport) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1965,7 @@ func (x *EndpointReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointReport.ProtoReflect.Descriptor instead.
 func (*EndpointReport) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EndpointReport) GetAddress() string {
@@ -1862,7 +2016,7 @@ type Subscription struct {
 
 func (x *Subscription) Reset() {
 	*x = Subscription{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +2028,7 @@ func (x *Subscription) String() string {
 func (*Subscription) ProtoMessage() {}
 
 func (x *Subscription) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +2041,7 @@ func (x *Subscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
 func (*Subscription) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Subscription) GetService() string {
@@ -1934,7 +2088,7 @@ type PlanContent struct {
 
 func (x *PlanContent) Reset() {
 	*x = PlanContent{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2100,7 @@ func (x *PlanContent) String() string {
 func (*PlanContent) ProtoMessage() {}
 
 func (x *PlanContent) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2113,7 @@ func (x *PlanContent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanContent.ProtoReflect.Descriptor instead.
 func (*PlanContent) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PlanContent) GetFormat() uint32 {
@@ -2026,7 +2180,7 @@ type ChartMark struct {
 
 func (x *ChartMark) Reset() {
 	*x = ChartMark{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2192,7 @@ func (x *ChartMark) String() string {
 func (*ChartMark) ProtoMessage() {}
 
 func (x *ChartMark) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2205,7 @@ func (x *ChartMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChartMark.ProtoReflect.Descriptor instead.
 func (*ChartMark) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ChartMark) GetAgeMicros() int64 {
@@ -2094,7 +2248,7 @@ type Operators struct {
 
 func (x *Operators) Reset() {
 	*x = Operators{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2260,7 @@ func (x *Operators) String() string {
 func (*Operators) ProtoMessage() {}
 
 func (x *Operators) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2273,7 @@ func (x *Operators) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operators.ProtoReflect.Descriptor instead.
 func (*Operators) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Operators) GetSequence() uint64 {
@@ -2147,7 +2301,7 @@ type OperatorEntry struct {
 
 func (x *OperatorEntry) Reset() {
 	*x = OperatorEntry{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2313,7 @@ func (x *OperatorEntry) String() string {
 func (*OperatorEntry) ProtoMessage() {}
 
 func (x *OperatorEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2326,7 @@ func (x *OperatorEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorEntry.ProtoReflect.Descriptor instead.
 func (*OperatorEntry) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OperatorEntry) GetKey() string {
@@ -2201,7 +2355,7 @@ type ServiceContent struct {
 
 func (x *ServiceContent) Reset() {
 	*x = ServiceContent{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2367,7 @@ func (x *ServiceContent) String() string {
 func (*ServiceContent) ProtoMessage() {}
 
 func (x *ServiceContent) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2380,7 @@ func (x *ServiceContent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceContent.ProtoReflect.Descriptor instead.
 func (*ServiceContent) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ServiceContent) GetName() string {
@@ -2263,7 +2417,7 @@ type SavedReplica struct {
 
 func (x *SavedReplica) Reset() {
 	*x = SavedReplica{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2429,7 @@ func (x *SavedReplica) String() string {
 func (*SavedReplica) ProtoMessage() {}
 
 func (x *SavedReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2442,7 @@ func (x *SavedReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedReplica.ProtoReflect.Descriptor instead.
 func (*SavedReplica) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SavedReplica) GetFormat() uint32 {
@@ -2333,7 +2487,7 @@ type SavedPlan struct {
 
 func (x *SavedPlan) Reset() {
 	*x = SavedPlan{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2499,7 @@ func (x *SavedPlan) String() string {
 func (*SavedPlan) ProtoMessage() {}
 
 func (x *SavedPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[30]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2512,7 @@ func (x *SavedPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedPlan.ProtoReflect.Descriptor instead.
 func (*SavedPlan) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SavedPlan) GetFormat() uint32 {
@@ -2400,7 +2554,15 @@ var File_isobar_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x19isobar/peer/v1/peer.proto\x12\x0eisobar.peer.v1\"\xae\x01\n" +
+	"\x19isobar/peer/v1/peer.proto\x12\x0eisobar.peer.v1\"k\n" +
+	"\x10ReportingRequest\x12+\n" +
+	"\x05hello\x18\x01 \x01(\v2\x15.isobar.peer.v1.HelloR\x05hello\x12*\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x14.isobar.peer.v1.NodeR\x05nodes\"2\n" +
+	"\x04Node\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\blocality\x18\x02 \x01(\tR\blocality\"-\n" +
+	"\x11ReportingResponse\x12\x18\n" +
+	"\astreams\x18\x01 \x03(\rR\astreams\"\xae\x01\n" +
 	"\fOrderRequest\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x15.isobar.peer.v1.HelloR\x05hello\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x12\n" +
@@ -2598,10 +2760,11 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\x05claim\x18\x02 \x01(\v2\x15.isobar.peer.v1.ClaimR\x05claim\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\fR\x06digest\x12\x18\n" +
-	"\acontent\x18\x05 \x01(\fR\acontent2\xa6\x01\n" +
+	"\acontent\x18\x05 \x01(\fR\acontent2\xf8\x01\n" +
 	"\vPeerService\x12Q\n" +
 	"\bExchange\x12\x1f.isobar.peer.v1.ExchangeRequest\x1a .isobar.peer.v1.ExchangeResponse(\x010\x01\x12D\n" +
-	"\x05Order\x12\x1c.isobar.peer.v1.OrderRequest\x1a\x1d.isobar.peer.v1.OrderResponseB=Z;github.com/isobar-xds/isobar/internal/replica/peerv1;peerv1b\x06proto3"
+	"\x05Order\x12\x1c.isobar.peer.v1.OrderRequest\x1a\x1d.isobar.peer.v1.OrderResponse\x12P\n" +
+	"\tReporting\x12 .isobar.peer.v1.ReportingRequest\x1a!.isobar.peer.v1.ReportingResponseB=Z;github.com/isobar-xds/isobar/internal/replica/peerv1;peerv1b\x06proto3"
 
 var (
 	file_isobar_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -2615,82 +2778,89 @@ func file_isobar_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_isobar_peer_v1_peer_proto_rawDescData
 }
 
-var file_isobar_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_isobar_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_isobar_peer_v1_peer_proto_goTypes = []any{
-	(*OrderRequest)(nil),     // 0: isobar.peer.v1.OrderRequest
-	(*OrderResponse)(nil),    // 1: isobar.peer.v1.OrderResponse
-	(*ExchangeRequest)(nil),  // 2: isobar.peer.v1.ExchangeRequest
-	(*ExchangeResponse)(nil), // 3: isobar.peer.v1.ExchangeResponse
-	(*Hello)(nil),            // 4: isobar.peer.v1.Hello
-	(*Identity)(nil),         // 5: isobar.peer.v1.Identity
-	(*Claim)(nil),            // 6: isobar.peer.v1.Claim
-	(*Status)(nil),           // 7: isobar.peer.v1.Status
-	(*Summary)(nil),          // 8: isobar.peer.v1.Summary
-	(*PlanPart)(nil),         // 9: isobar.peer.v1.PlanPart
-	(*PlanDifference)(nil),   // 10: isobar.peer.v1.PlanDifference
-	(*Piece)(nil),            // 11: isobar.peer.v1.Piece
-	(*Pull)(nil),             // 12: isobar.peer.v1.Pull
-	(*StepDown)(nil),         // 13: isobar.peer.v1.StepDown
-	(*Observations)(nil),     // 14: isobar.peer.v1.Observations
-	(*StreamWindow)(nil),     // 15: isobar.peer.v1.StreamWindow
-	(*Locality)(nil),         // 16: isobar.peer.v1.Locality
-	(*Report)(nil),           // 17: isobar.peer.v1.Report
-	(*ServiceReport)(nil),    // 18: isobar.peer.v1.ServiceReport
-	(*DropCount)(nil),        // 19: isobar.peer.v1.DropCount
-	(*LocalityReport)(nil),   // 20: isobar.peer.v1.LocalityReport
-	(*MetricSum)(nil),        // 21: isobar.peer.v1.MetricSum
-	(*EndpointReport)(nil),   // 22: isobar.peer.v1.EndpointReport
-	(*Subscription)(nil),     // 23: isobar.peer.v1.Subscription
-	(*PlanContent)(nil),      // 24: isobar.peer.v1.PlanContent
-	(*ChartMark)(nil),        // 25: isobar.peer.v1.ChartMark
-	(*Operators)(nil),        // 26: isobar.peer.v1.Operators
-	(*OperatorEntry)(nil),    // 27: isobar.peer.v1.OperatorEntry
-	(*ServiceContent)(nil),   // 28: isobar.peer.v1.ServiceContent
-	(*SavedReplica)(nil),     // 29: isobar.peer.v1.SavedReplica
-	(*SavedPlan)(nil),        // 30: isobar.peer.v1.SavedPlan
+	(*ReportingRequest)(nil),  // 0: isobar.peer.v1.ReportingRequest
+	(*Node)(nil),              // 1: isobar.peer.v1.Node
+	(*ReportingResponse)(nil), // 2: isobar.peer.v1.ReportingResponse
+	(*OrderRequest)(nil),      // 3: isobar.peer.v1.OrderRequest
+	(*OrderResponse)(nil),     // 4: isobar.peer.v1.OrderResponse
+	(*ExchangeRequest)(nil),   // 5: isobar.peer.v1.ExchangeRequest
+	(*ExchangeResponse)(nil),  // 6: isobar.peer.v1.ExchangeResponse
+	(*Hello)(nil),             // 7: isobar.peer.v1.Hello
+	(*Identity)(nil),          // 8: isobar.peer.v1.Identity
+	(*Claim)(nil),             // 9: isobar.peer.v1.Claim
+	(*Status)(nil),            // 10: isobar.peer.v1.Status
+	(*Summary)(nil),           // 11: isobar.peer.v1.Summary
+	(*PlanPart)(nil),          // 12: isobar.peer.v1.PlanPart
+	(*PlanDifference)(nil),    // 13: isobar.peer.v1.PlanDifference
+	(*Piece)(nil),             // 14: isobar.peer.v1.Piece
+	(*Pull)(nil),              // 15: isobar.peer.v1.Pull
+	(*StepDown)(nil),          // 16: isobar.peer.v1.StepDown
+	(*Observations)(nil),      // 17: isobar.peer.v1.Observations
+	(*StreamWindow)(nil),      // 18: isobar.peer.v1.StreamWindow
+	(*Locality)(nil),          // 19: isobar.peer.v1.Locality
+	(*Report)(nil),            // 20: isobar.peer.v1.Report
+	(*ServiceReport)(nil),     // 21: isobar.peer.v1.ServiceReport
+	(*DropCount)(nil),         // 22: isobar.peer.v1.DropCount
+	(*LocalityReport)(nil),    // 23: isobar.peer.v1.LocalityReport
+	(*MetricSum)(nil),         // 24: isobar.peer.v1.MetricSum
+	(*EndpointReport)(nil),    // 25: isobar.peer.v1.EndpointReport
+	(*Subscription)(nil),      // 26: isobar.peer.v1.Subscription
+	(*PlanContent)(nil),       // 27: isobar.peer.v1.PlanContent
+	(*ChartMark)(nil),         // 28: isobar.peer.v1.ChartMark
+	(*Operators)(nil),         // 29: isobar.peer.v1.Operators
+	(*OperatorEntry)(nil),     // 30: isobar.peer.v1.OperatorEntry
+	(*ServiceContent)(nil),    // 31: isobar.peer.v1.ServiceContent
+	(*SavedReplica)(nil),      // 32: isobar.peer.v1.SavedReplica
+	(*SavedPlan)(nil),         // 33: isobar.peer.v1.SavedPlan
 }
 var file_isobar_peer_v1_peer_proto_depIdxs = []int32{
-	4,  // 0: isobar.peer.v1.OrderRequest.hello:type_name -> isobar.peer.v1.Hello
-	4,  // 1: isobar.peer.v1.ExchangeRequest.hello:type_name -> isobar.peer.v1.Hello
-	7,  // 2: isobar.peer.v1.ExchangeRequest.status:type_name -> isobar.peer.v1.Status
-	9,  // 3: isobar.peer.v1.ExchangeRequest.plan:type_name -> isobar.peer.v1.PlanPart
-	12, // 4: isobar.peer.v1.ExchangeRequest.pull:type_name -> isobar.peer.v1.Pull
-	14, // 5: isobar.peer.v1.ExchangeRequest.observations:type_name -> isobar.peer.v1.Observations
-	13, // 6: isobar.peer.v1.ExchangeRequest.step_down:type_name -> isobar.peer.v1.StepDown
-	4,  // 7: isobar.peer.v1.ExchangeResponse.hello:type_name -> isobar.peer.v1.Hello
-	5,  // 8: isobar.peer.v1.Hello.replica:type_name -> isobar.peer.v1.Identity
-	5,  // 9: isobar.peer.v1.Claim.leader:type_name -> isobar.peer.v1.Identity
-	6,  // 10: isobar.peer.v1.Status.claim:type_name -> isobar.peer.v1.Claim
-	6,  // 11: isobar.peer.v1.Status.plan_claim:type_name -> isobar.peer.v1.Claim
-	8,  // 12: isobar.peer.v1.Status.summary:type_name -> isobar.peer.v1.Summary
-	6,  // 13: isobar.peer.v1.PlanPart.claim:type_name -> isobar.peer.v1.Claim
-	11, // 14: isobar.peer.v1.PlanDifference.pieces:type_name -> isobar.peer.v1.Piece
-	15, // 15: isobar.peer.v1.Observations.windows:type_name -> isobar.peer.v1.StreamWindow
-	23, // 16: isobar.peer.v1.Observations.subscriptions:type_name -> isobar.peer.v1.Subscription
-	16, // 17: isobar.peer.v1.StreamWindow.node_locality:type_name -> isobar.peer.v1.Locality
-	17, // 18: isobar.peer.v1.StreamWindow.reports:type_name -> isobar.peer.v1.Report
-	18, // 19: isobar.peer.v1.Report.services:type_name -> isobar.peer.v1.ServiceReport
-	19, // 20: isobar.peer.v1.ServiceReport.dropped_by:type_name -> isobar.peer.v1.DropCount
-	20, // 21: isobar.peer.v1.ServiceReport.localities:type_name -> isobar.peer.v1.LocalityReport
-	16, // 22: isobar.peer.v1.LocalityReport.locality:type_name -> isobar.peer.v1.Locality
-	21, // 23: isobar.peer.v1.LocalityReport.metrics:type_name -> isobar.peer.v1.MetricSum
-	22, // 24: isobar.peer.v1.LocalityReport.endpoints:type_name -> isobar.peer.v1.EndpointReport
-	16, // 25: isobar.peer.v1.Subscription.locality:type_name -> isobar.peer.v1.Locality
-	28, // 26: isobar.peer.v1.PlanContent.services:type_name -> isobar.peer.v1.ServiceContent
-	26, // 27: isobar.peer.v1.PlanContent.operators:type_name -> isobar.peer.v1.Operators
-	25, // 28: isobar.peer.v1.PlanContent.marks:type_name -> isobar.peer.v1.ChartMark
-	27, // 29: isobar.peer.v1.Operators.entries:type_name -> isobar.peer.v1.OperatorEntry
-	6,  // 30: isobar.peer.v1.SavedReplica.fence:type_name -> isobar.peer.v1.Claim
-	6,  // 31: isobar.peer.v1.SavedPlan.claim:type_name -> isobar.peer.v1.Claim
-	2,  // 32: isobar.peer.v1.PeerService.Exchange:input_type -> isobar.peer.v1.ExchangeRequest
-	0,  // 33: isobar.peer.v1.PeerService.Order:input_type -> isobar.peer.v1.OrderRequest
-	3,  // 34: isobar.peer.v1.PeerService.Exchange:output_type -> isobar.peer.v1.ExchangeResponse
-	1,  // 35: isobar.peer.v1.PeerService.Order:output_type -> isobar.peer.v1.OrderResponse
-	34, // [34:36] is the sub-list for method output_type
-	32, // [32:34] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	7,  // 0: isobar.peer.v1.ReportingRequest.hello:type_name -> isobar.peer.v1.Hello
+	1,  // 1: isobar.peer.v1.ReportingRequest.nodes:type_name -> isobar.peer.v1.Node
+	7,  // 2: isobar.peer.v1.OrderRequest.hello:type_name -> isobar.peer.v1.Hello
+	7,  // 3: isobar.peer.v1.ExchangeRequest.hello:type_name -> isobar.peer.v1.Hello
+	10, // 4: isobar.peer.v1.ExchangeRequest.status:type_name -> isobar.peer.v1.Status
+	12, // 5: isobar.peer.v1.ExchangeRequest.plan:type_name -> isobar.peer.v1.PlanPart
+	15, // 6: isobar.peer.v1.ExchangeRequest.pull:type_name -> isobar.peer.v1.Pull
+	17, // 7: isobar.peer.v1.ExchangeRequest.observations:type_name -> isobar.peer.v1.Observations
+	16, // 8: isobar.peer.v1.ExchangeRequest.step_down:type_name -> isobar.peer.v1.StepDown
+	7,  // 9: isobar.peer.v1.ExchangeResponse.hello:type_name -> isobar.peer.v1.Hello
+	8,  // 10: isobar.peer.v1.Hello.replica:type_name -> isobar.peer.v1.Identity
+	8,  // 11: isobar.peer.v1.Claim.leader:type_name -> isobar.peer.v1.Identity
+	9,  // 12: isobar.peer.v1.Status.claim:type_name -> isobar.peer.v1.Claim
+	9,  // 13: isobar.peer.v1.Status.plan_claim:type_name -> isobar.peer.v1.Claim
+	11, // 14: isobar.peer.v1.Status.summary:type_name -> isobar.peer.v1.Summary
+	9,  // 15: isobar.peer.v1.PlanPart.claim:type_name -> isobar.peer.v1.Claim
+	14, // 16: isobar.peer.v1.PlanDifference.pieces:type_name -> isobar.peer.v1.Piece
+	18, // 17: isobar.peer.v1.Observations.windows:type_name -> isobar.peer.v1.StreamWindow
+	26, // 18: isobar.peer.v1.Observations.subscriptions:type_name -> isobar.peer.v1.Subscription
+	19, // 19: isobar.peer.v1.StreamWindow.node_locality:type_name -> isobar.peer.v1.Locality
+	20, // 20: isobar.peer.v1.StreamWindow.reports:type_name -> isobar.peer.v1.Report
+	21, // 21: isobar.peer.v1.Report.services:type_name -> isobar.peer.v1.ServiceReport
+	22, // 22: isobar.peer.v1.ServiceReport.dropped_by:type_name -> isobar.peer.v1.DropCount
+	23, // 23: isobar.peer.v1.ServiceReport.localities:type_name -> isobar.peer.v1.LocalityReport
+	19, // 24: isobar.peer.v1.LocalityReport.locality:type_name -> isobar.peer.v1.Locality
+	24, // 25: isobar.peer.v1.LocalityReport.metrics:type_name -> isobar.peer.v1.MetricSum
+	25, // 26: isobar.peer.v1.LocalityReport.endpoints:type_name -> isobar.peer.v1.EndpointReport
+	19, // 27: isobar.peer.v1.Subscription.locality:type_name -> isobar.peer.v1.Locality
+	31, // 28: isobar.peer.v1.PlanContent.services:type_name -> isobar.peer.v1.ServiceContent
+	29, // 29: isobar.peer.v1.PlanContent.operators:type_name -> isobar.peer.v1.Operators
+	28, // 30: isobar.peer.v1.PlanContent.marks:type_name -> isobar.peer.v1.ChartMark
+	30, // 31: isobar.peer.v1.Operators.entries:type_name -> isobar.peer.v1.OperatorEntry
+	9,  // 32: isobar.peer.v1.SavedReplica.fence:type_name -> isobar.peer.v1.Claim
+	9,  // 33: isobar.peer.v1.SavedPlan.claim:type_name -> isobar.peer.v1.Claim
+	5,  // 34: isobar.peer.v1.PeerService.Exchange:input_type -> isobar.peer.v1.ExchangeRequest
+	3,  // 35: isobar.peer.v1.PeerService.Order:input_type -> isobar.peer.v1.OrderRequest
+	0,  // 36: isobar.peer.v1.PeerService.Reporting:input_type -> isobar.peer.v1.ReportingRequest
+	6,  // 37: isobar.peer.v1.PeerService.Exchange:output_type -> isobar.peer.v1.ExchangeResponse
+	4,  // 38: isobar.peer.v1.PeerService.Order:output_type -> isobar.peer.v1.OrderResponse
+	2,  // 39: isobar.peer.v1.PeerService.Reporting:output_type -> isobar.peer.v1.ReportingResponse
+	37, // [37:40] is the sub-list for method output_type
+	34, // [34:37] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_isobar_peer_v1_peer_proto_init() }
@@ -2698,7 +2868,7 @@ func file_isobar_peer_v1_peer_proto_init() {
 	if File_isobar_peer_v1_peer_proto != nil {
 		return
 	}
-	file_isobar_peer_v1_peer_proto_msgTypes[2].OneofWrappers = []any{
+	file_isobar_peer_v1_peer_proto_msgTypes[5].OneofWrappers = []any{
 		(*ExchangeRequest_Hello)(nil),
 		(*ExchangeRequest_Status)(nil),
 		(*ExchangeRequest_Plan)(nil),
@@ -2706,15 +2876,15 @@ func file_isobar_peer_v1_peer_proto_init() {
 		(*ExchangeRequest_Observations)(nil),
 		(*ExchangeRequest_StepDown)(nil),
 	}
-	file_isobar_peer_v1_peer_proto_msgTypes[15].OneofWrappers = []any{}
-	file_isobar_peer_v1_peer_proto_msgTypes[23].OneofWrappers = []any{}
+	file_isobar_peer_v1_peer_proto_msgTypes[18].OneofWrappers = []any{}
+	file_isobar_peer_v1_peer_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isobar_peer_v1_peer_proto_rawDesc), len(file_isobar_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

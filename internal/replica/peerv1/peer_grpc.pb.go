@@ -24,8 +24,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	PeerService_Exchange_FullMethodName = "/isobar.peer.v1.PeerService/Exchange"
-	PeerService_Order_FullMethodName    = "/isobar.peer.v1.PeerService/Order"
+	PeerService_Exchange_FullMethodName  = "/isobar.peer.v1.PeerService/Exchange"
+	PeerService_Order_FullMethodName     = "/isobar.peer.v1.PeerService/Order"
+	PeerService_Reporting_FullMethodName = "/isobar.peer.v1.PeerService/Reporting"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -38,6 +39,8 @@ type PeerServiceClient interface {
 	Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExchangeRequest, ExchangeResponse], error)
 	// Order brings what an operator wrote on one replica to the leader.
 	Order(ctx context.Context, in *OrderRequest, opts ...grpc.CallOption) (*OrderResponse, error)
+	// Reporting asks which clients of the sender report load to the receiver.
+	Reporting(ctx context.Context, in *ReportingRequest, opts ...grpc.CallOption) (*ReportingResponse, error)
 }
 
 type peerServiceClient struct {
@@ -71,6 +74,16 @@ func (c *peerServiceClient) Order(ctx context.Context, in *OrderRequest, opts ..
 	return out, nil
 }
 
+func (c *peerServiceClient) Reporting(ctx context.Context, in *ReportingRequest, opts ...grpc.CallOption) (*ReportingResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportingResponse)
+	err := c.cc.Invoke(ctx, PeerService_Reporting_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServiceServer is the server API for PeerService service.
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
@@ -81,6 +94,8 @@ type PeerServiceServer interface {
 	Exchange(grpc.BidiStreamingServer[ExchangeRequest, ExchangeResponse]) error
 	// Order brings what an operator wrote on one replica to the leader.
 	Order(context.Context, *OrderRequest) (*OrderResponse, error)
+	// Reporting asks which clients of the sender report load to the receiver.
+	Reporting(context.Context, *ReportingRequest) (*ReportingResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }
 
@@ -96,6 +111,9 @@ func (UnimplementedPeerServiceServer) Exchange(grpc.BidiStreamingServer[Exchange
 }
 func (UnimplementedPeerServiceServer) Order(context.Context, *OrderRequest) (*OrderResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Order not implemented")
+}
+func (UnimplementedPeerServiceServer) Reporting(context.Context, *ReportingRequest) (*ReportingResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reporting not implemented")
 }
 func (UnimplementedPeerServiceServer) mustEmbedUnimplementedPeerServiceServer() {}
 func (UnimplementedPeerServiceServer) testEmbeddedByValue()                     {}
@@ -143,6 +161,24 @@ func _PeerService_Order_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PeerService_Reporting_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).Reporting(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_Reporting_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).Reporting(ctx, req.(*ReportingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PeerService_ServiceDesc is the grpc.ServiceDesc for PeerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -153,6 +189,10 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Order",
 			Handler:    _PeerService_Order_Handler,
+		},
+		{
+			MethodName: "Reporting",
+			Handler:    _PeerService_Reporting_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
