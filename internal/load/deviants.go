@@ -46,7 +46,10 @@ func (e *Adherence) Name(f *Findings, t *Table) {
 		j, deviates := slices.BinarySearchFunc(f.Deviating, src.locality, compareDeviation)
 		switch {
 		case deviates:
-			f.Deviating[j].Clients, f.Deviating[j].Others = src.deviants(strayed, t)
+			d := &f.Deviating[j]
+			if d.Clients, d.Others = src.deviants(strayed, t); len(d.Clients) == 0 {
+				d.Clients = src.onlyClient(d.Points, t)
+			}
 		case !evidence.loses():
 			if clients, others := src.deviants(strays, t); len(clients) > 0 {
 				f.Individual = append(f.Individual, Deviation{
@@ -147,6 +150,27 @@ func (s *source) deviants(off func(*flow) bool, t *Table) (named []ClientDeviati
 	})
 	others = max(0, len(named)-maxDeviants)
 	return named[:len(named)-others], others
+}
+
+// onlyClient names the client of a source that has one: what the source does, it does, also where
+// its newest window alone does not show it.
+func (s *source) onlyClient(points float64, t *Table) []ClientDeviation {
+	var only []ClientDeviation
+	for _, f := range s.flows {
+		if _, fresh := f.trust(t.snapshotAt, t.interval); !fresh {
+			continue
+		}
+		n := &f.stream.node
+		switch {
+		case only == nil:
+			only = []ClientDeviation{{Node: n.ID, Cluster: n.Cluster, Rate: f.window.issued, Points: points}}
+		case only[0].Node != n.ID || only[0].Cluster != n.Cluster:
+			return nil
+		default:
+			only[0].Rate += f.window.issued
+		}
+	}
+	return only
 }
 
 // off reports whether a share of a window is outside the range of the shares that were in force,

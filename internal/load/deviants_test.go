@@ -42,6 +42,7 @@ func TestDeviatingClientsAreNamed(t *testing.T) {
 		{"more than are named", 8, func(int) map[isobar.Locality]float64 { return shares{zoneB: 1} }, []string{"n0", "n1", "n2", "n3", "n4"}, 3, 80},
 		{"to where nothing is planned", 2, func(int) map[isobar.Locality]float64 { return shares{zoneC: 1} }, []string{"n0", "n1"}, 0, 100},
 		{"all a little", 4, func(int) map[isobar.Locality]float64 { return shares{zoneA: 0.67, zoneB: 0.33} }, nil, 0, 0},
+		{"the only one a little", 1, func(int) map[isobar.Locality]float64 { return shares{zoneA: 0.67, zoneB: 0.33} }, []string{"n0"}, 0, 13},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, &worldSource{at: zoneA, nodes: tc.nodes, rate: 200, shares: planned, named: true, obey: tc.obey})
