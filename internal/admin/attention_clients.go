@@ -123,7 +123,8 @@ func (b *statusBuilder) idle(services []string) {
 		text, severity = fmt.Sprintf("clients report load on clusters that are no services (%s): call the cluster, or its eds service_name, as the service",
 			someOf(b.UnknownClusters)), Warning
 	case b.Demand == 0:
-		text, severity = "no load arrives for any service: the clients send nothing, or their reports do not count, see isobar_lrs_rejected_entries_total and isobar_lrs_unsubscribed_entries_total", Warning
+		text, severity = "no load arrives for any service: the clients send nothing, or their reports do not count, "+
+			"see isobar_lrs_rejected_entries_total and isobar_lrs_unsubscribed_entries_total", Warning
 	}
 	item := NewAttention(NoLoad, "clients subscribe to %s, and no load arrives: %s", someOf(services), text).As(severity).See("isobar clients")
 	if len(services) == 1 {
