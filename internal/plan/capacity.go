@@ -166,7 +166,10 @@ func (s sites) applyObserved(of *Service) {
 		}
 		by := o.InUse / o.Declared
 		at.Capacity, at.Nominal = at.Capacity*by, at.Nominal*by
-		if declaredConcurrency(sl) <= 0 {
+		// A declared concurrency stands for a locality that serves less: its requests take longer. Of
+		// one that serves more, requests may be faster than declared, but those of localities with too
+		// few requests to show it may be so, too: beside it they would look slow, and lose what they have.
+		if declaredConcurrency(sl) <= 0 || by > 1 {
 			at.servers *= by
 		}
 	}
