@@ -21,11 +21,6 @@ const (
 // times: with some policies, the result depends on them more than on anything else.
 const repetitions = 9
 
-// noticed is how long clients of Isobar need to leave backends that refuse connections:
-// an interval of the outlier detection that Isobar serves. The simulator does not play
-// that one; all clients know of the loss after this time.
-const noticed = 2 * time.Second
-
 // simulation is what the simulator finds, once.
 type simulation struct {
 	MeanMS float64 `json:"mean_ms"`
@@ -93,10 +88,11 @@ func simulated(o *settings, s *scenario) (*sim.Scenario, error) {
 		return nil, err
 	}
 	shop := isobar.Service{Name: service, ErrorCostMS: milliseconds(timeout)}
+	shop.RequestTimeout = isobar.RequestTimeout(timeout)
 	sc := &sim.Scenario{
 		Seed: o.seed, Length: o.warm + o.length, Warmup: o.warm, Step: 100 * time.Millisecond, Tick: o.tick, Interval: o.tick, Timeout: timeout,
 		ReportDelay: sim.Delay{Base: 5 * time.Millisecond}, PushDelay: sim.Delay{Base: 5 * time.Millisecond, Jitter: 5 * time.Millisecond},
-		HealthDelay: noticed, Requests: true,
+		Requests: true, Served: true,
 		Serving: []sim.Serving{{Variation: 1.0 / 12}}, // times are uniform from a half to one and a half
 	}
 	if o.eject {
@@ -120,7 +116,7 @@ func simulated(o *settings, s *scenario) (*sim.Scenario, error) {
 		sc.Capacities = append(sc.Capacities, sim.Capacity{Locality: zones[0], Factor: sim.Step(o.warm, 1/s.Slow)})
 	}
 	if s.Lost {
-		sc.Outages = append(sc.Outages, sim.Outage{Locality: zones[0], From: o.warm, To: o.warm + o.length})
+		sc.Outages = append(sc.Outages, sim.Outage{Locality: zones[0], From: o.warm, To: o.warm + o.length, Unnoticed: true})
 	}
 	sc.Topology = &isobar.Topology{Revision: 1, Network: network, Services: []isobar.Service{shop}}
 	sc.Topology.Normalize()

@@ -33,11 +33,17 @@ type client struct {
 	turn   []int     // per site: the endpoint that was chosen last
 
 	ejections []ejection // per endpoint; nil = it ejects none
-	told      []float64  // per endpoint: utilization that its last answer told; below 0 = nothing yet
+	outlier   Ejection   // by which it does
+	blind     bool       // it knows of endpoints only by its own requests
+	limit     uint32     // of requests in progress; 0 = none
+	own       bool       // its cluster is not the one that Isobar serves
+	told      []told     // per endpoint; nil = answers tell nothing
+	heard     []told     // per site, the same where requests are rates
 
 	phase    time.Duration // of its reports, below the interval
 	counts   []count       // per site, since the last report
 	dropped  float64
+	refused  float64       // by its limit, since the last report
 	reported time.Duration // end of the last window
 	windows  uint64
 	node     load.Node     // what it reports of itself
@@ -114,7 +120,11 @@ const ackShare = 0.95
 func (w *world) obey(c *client, p *push) {
 	g, before := c.population.group, c.base
 	c.assignment, c.base = p.assignment, p.base
-	c.use(g.routeOf(p.assignment, c.kind, c.population.class))
+	if c.ejects() {
+		w.ejecting.reroute(c)
+	} else {
+		c.use(g.routeOf(p.assignment, c.kind, c.population.class))
+	}
 	if p.base != g.base || p.base == before {
 		return
 	}
@@ -209,6 +219,8 @@ func (c *client) window(now time.Duration, arrived time.Time) load.Report {
 		sr.Dropped = c.lied(dropped)
 		sr.DroppedBy = []load.DropCount{{Category: isobar.DropCategory, Count: sr.Dropped}}
 	}
+	sr.Dropped += c.lied(whole(c.refused)) // they are errors, too
+	c.refused = 0
 	c.reported = now
 	return load.Report{Arrived: arrived, Services: []load.ServiceReport{sr}}
 }

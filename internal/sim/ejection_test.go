@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/sim"
 )
 
@@ -34,14 +35,68 @@ func TestClientsEject(t *testing.T) {
 		{sim.NameClosest, ejection, 0.99, 1}, // proxies that eject nobody
 	} {
 		sc.Ejection = tt.ejection
-		policies := sim.Policies()
-		at := slices.IndexFunc(policies, func(p sim.Policy) bool { return p.Name == tt.policy })
-		r, err := sim.Run(t.Context(), sc, policies[at], nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := simulate(t, sc, tt.policy)
 		if got := r.Failed; got < tt.least || got > tt.most {
 			t.Errorf("%s with %+v: %.4f of the requests fail, want %.4f to %.4f", tt.policy, tt.ejection, got, tt.least, tt.most)
 		}
 	}
+}
+
+// TestServedClustersEject: Envoys of Isobar leave a zone that refuses by the outlier detection
+// of the cluster that Isobar serves, before any health check knows, and Isobar learns of
+// the zone from what they report. With another policy among the localities, they come back to
+// it whenever ejections end, since that policy goes by utilization alone.
+func TestServedClustersEject(t *testing.T) {
+	const length, dies = 100 * time.Second, 10 * time.Second
+	sc := &sim.Scenario{
+		Topology: fourZones(t), Tick: 2 * time.Second, Interval: 2 * time.Second, Step: 100 * time.Millisecond, Warmup: dies, Length: length,
+		Requests: true, Served: true,
+		Sources: []sim.Source{{Service: "checkout", From: loc("us/b"), Clients: 2, Demand: sim.Constant(200)}},
+		Outages: []sim.Outage{{Locality: loc("us/b"), From: dies, To: length, Unnoticed: true}},
+	}
+	// Five requests of each of 2 clients at each of 4 endpoints are 40 of 18,000, until they
+	// are left for the first time. The first ejections last for a second or two.
+	alone, beneath := simulate(t, sc, sim.NameIsobar).Failed, simulate(t, sc, "isobar+load-aware").Failed
+	t.Logf("failed: %.4f, %.4f with load_aware_locality", alone, beneath)
+	if alone < 0.002 || alone > 0.02 {
+		t.Errorf("%.4f of the requests fail with Isobar, want 0.002 to 0.02", alone)
+	}
+	if beneath < alone || beneath > 0.05 {
+		t.Errorf("%.4f of the requests fail with load_aware_locality beneath Isobar, want %.4f to 0.05", beneath, alone)
+	}
+}
+
+// TestServedClustersLimit: where clients wait no longer than a timeout that Isobar knows,
+// its clusters limit the requests in progress: an overload fills no queues, so fewer requests
+// fail before Isobar moves them away.
+func TestServedClustersLimit(t *testing.T) {
+	const length, warm = 100 * time.Second, 40 * time.Second
+	sc := &sim.Scenario{
+		Topology: fourZones(t), Tick: 2 * time.Second, Interval: 2 * time.Second, Step: 100 * time.Millisecond, Warmup: warm, Length: length,
+		Requests: true, Served: true, Timeout: time.Second,
+	}
+	for _, l := range sc.Topology.Services[0].Localities {
+		demand := sim.Constant(0.5 * l.MaxRate)
+		if l.Locality == loc("us/b") {
+			demand = sim.Times(demand, sim.Step(warm, 3))
+		}
+		sc.Sources = append(sc.Sources, sim.Source{Service: "checkout", From: l.Locality, Clients: 2, Demand: demand})
+	}
+	unlimited := simulate(t, sc, sim.NameIsobar)
+	sc.Topology.Services[0].RequestTimeout = isobar.RequestTimeout(time.Second)
+	limited := simulate(t, sc, sim.NameIsobar)
+	t.Logf("failed: %.4f without, %.4f with a limit", unlimited.Failed, limited.Failed)
+	if limited.Failed >= unlimited.Failed {
+		t.Errorf("%.4f of the requests fail with a limit of requests in progress, %.4f without", limited.Failed, unlimited.Failed)
+	}
+}
+
+func simulate(t *testing.T, sc *sim.Scenario, policy string) *sim.Result {
+	t.Helper()
+	policies := sim.Policies()
+	r, err := sim.Run(t.Context(), sc, policies[slices.IndexFunc(policies, func(p sim.Policy) bool { return p.Name == policy })], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

@@ -109,6 +109,7 @@ func (s *shard) decide(now time.Duration, decide func(*shard, *plan.Turn) (*plan
 		return
 	}
 	s.plan = p
+	s.w.limit(s.services, p)
 	for _, x := range s.services {
 		for _, g := range x.groups {
 			s.w.publish(g, p.Assignment(x.spec.Name, g.source), now)

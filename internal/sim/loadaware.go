@@ -6,12 +6,16 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
 )
 
-// loadAware is Envoy's load_aware_locality (v1.40) with its defaults: each proxy
-// weighs localities by hosts x (1 - utilization) as their answers tell it, once
-// a second, smoothed. All stays in the own locality as long as that is hardly
+// loadAware is Envoy's load_aware_locality (v1.40) with its defaults: once a second, each
+// proxy weighs the localities of a priority by hosts x (1 - utilization), as the answers of
+// their endpoints tell it, smoothed. All stays in the own locality as long as that is hardly
 // fuller than the others, but for a probe.
+//
+// Source: Envoy, load_aware_locality_lb.cc: the weights are those of the last second, whatever
+// happens to the health of endpoints meanwhile.
 type loadAware struct {
 	idle
 
@@ -19,42 +23,91 @@ type loadAware struct {
 	proxies []proxyView // by client
 }
 
-// The defaults of load_aware_locality.
+// The defaults of load_aware_locality, and of Envoy's clusters.
 const (
 	awarePeriod    = time.Second
 	awareSmoothing = 5 * time.Second
-	awareThreshold = 0.1  // of utilization, by which the own locality may be fuller
-	awareProbe     = 0.03 // of the traffic goes elsewhere at least
+	awareThreshold = 0.1             // of utilization, by which the own locality may be fuller
+	awareProbe     = 0.03            // of the traffic goes elsewhere at least
+	awareExpiry    = 3 * time.Minute // after which what an endpoint told counts no longer
+	awarePanic     = 50              // percent of the hosts; below it, all are used
 )
 
 // proxyView is what one proxy believes of the sites.
 type proxyView struct {
-	utilization []float64
-	known       []bool
-	obeys       *isobar.Assignment // under which its weights were made
+	tiers  []tier // the priorities of its cluster
+	factor uint32 // for overprovisioning, percent
+	obeys  *isobar.Assignment
 }
 
-func newLoadAware(w *world) (balancer, error) { return newAware(w), nil }
+// tier is the localities of a priority.
+type tier struct {
+	sites []int // the own locality first, as Envoy has them
+	local bool  // the first is the own one
+	// Envoy weighs twice: by the healthy hosts, and for a panic by all.
+	healthy, all weighing
+}
+
+// weighing is the weights of sites, and what they are made from.
+type weighing struct {
+	utilization []float64 // smoothed; below 0 = nothing was told
+	weight      []float64 // as of the last second
+}
+
+func newWeighing(sites int) weighing {
+	return weighing{slices.Repeat([]float64{-1}, sites), make([]float64, sites)}
+}
+
+func newLoadAware(w *world) (balancer, error) {
+	b := newAware(w)
+	for _, c := range w.clients {
+		b.restart(c)
+	}
+	return b, nil
+}
 
 func newAware(w *world) *loadAware {
 	b := &loadAware{w: w, proxies: make([]proxyView, len(w.clients)+1)}
 	for _, c := range w.clients {
 		s := c.population.group.service
-		n := len(s.sites)
-		if w.requests != nil {
-			c.told = slices.Repeat([]float64{-1}, len(s.endpoints))
-			for i := range s.endpoints {
-				s.endpoints[i].station.reports = true
-			}
+		if w.requests == nil {
+			c.heard = make([]told, len(s.sites))
+			continue
 		}
-		b.proxies[c.id] = proxyView{utilization: make([]float64, n), known: make([]bool, n)}
+		c.told = make([]told, len(s.endpoints))
+		for i := range s.endpoints {
+			s.endpoints[i].station.reports = true
+		}
 	}
 	return b
 }
 
+// restart begins with one priority that has all sites.
+func (b *loadAware) restart(c *client) {
+	s := c.population.group.service
+	all := make([]int, len(s.sites))
+	for i := range all {
+		all[i] = i
+	}
+	b.proxies[c.id] = proxyView{tiers: []tier{b.tier(c, all)}, factor: dataplane.DefaultOverprovisioningFactor}
+	b.weigh(c)
+}
+
+// tier makes a priority of sites.
+func (b *loadAware) tier(c *client, sites []int) tier {
+	g := c.population.group
+	n := len(g.service.sites)
+	t := tier{sites: sites, healthy: newWeighing(n), all: newWeighing(n)}
+	if i := slices.IndexFunc(sites, func(i int) bool { return g.service.sites[i].locality == g.source }); i >= 0 {
+		t.local = true
+		t.sites = slices.Concat(sites[i:i+1], sites[:i], sites[i+1:])
+	}
+	return t
+}
+
 func (b *loadAware) health(time.Duration) error {
 	for _, c := range b.w.clients {
-		b.weigh(c, nil)
+		b.route(c)
 	}
 	return nil
 }
@@ -62,12 +115,17 @@ func (b *loadAware) health(time.Duration) error {
 func (b *loadAware) step(now time.Duration) error {
 	for _, c := range b.w.clients {
 		if awareAt(b.w, c, now) {
-			b.observe(c)
-			b.weigh(c, nil)
+			b.weigh(c)
+			b.route(c)
 		}
 	}
 	return nil
 }
+
+// reroute keeps to the endpoints that are left.
+func (b *loadAware) reroute(c *client) { b.route(c) }
+
+func (b *loadAware) outliers(*client) Ejection { return b.w.sc.Ejection }
 
 // awareAt reports whether a proxy weighs its localities again now: each does it at
 // moments of its own.
@@ -76,177 +134,172 @@ func awareAt(w *world, c *client, now time.Duration) bool {
 	return (now+phase)%awarePeriod < w.step
 }
 
-// observe takes in what the answers of the last second told.
-func (b *loadAware) observe(c *client) {
-	s, v := c.population.group.service, &b.proxies[c.id]
-	alpha := 1 - math.Exp(-float64(awarePeriod)/float64(awareSmoothing))
-	for i := range s.sites {
-		u, told := c.toldBy(i)
-		if !told {
-			if c.told != nil {
-				v.known[i], v.utilization[i] = false, 0
-			}
-			continue
-		}
-		if !v.known[i] {
-			v.known[i], v.utilization[i] = true, u
-			continue
-		}
-		v.utilization[i] += alpha * (u - v.utilization[i])
+// weigh takes in what the answers told, and weighs all localities.
+func (b *loadAware) weigh(c *client) {
+	v := &b.proxies[c.id]
+	for i := range v.tiers {
+		t := &v.tiers[i]
+		t.weigh(c, &t.healthy, c.available, b.w.now)
+		t.weigh(c, &t.all, anyEndpoint, b.w.now)
 	}
 }
 
+func anyEndpoint(int) bool { return true }
+
+// weigh does that for the sites of a priority and those of their hosts that are eligible.
+// What was told of a site stays when its hosts are not eligible for a while; hosts that
+// have not told anything lately count in full.
+func (t *tier) weigh(c *client, x *weighing, eligible func(endpoint int) bool, now time.Duration) {
+	s := c.population.group.service
+	alpha := 1 - math.Exp(-float64(awarePeriod)/float64(awareSmoothing))
+	hosts, headroom := make([]float64, len(t.sites)), make([]float64, len(t.sites))
+	utilization := make([]float64, len(t.sites))
+	for k, i := range t.sites {
+		hosts[k] = s.hosts(i, eligible)
+		u, told := c.toldBy(i, eligible, now)
+		smoothed := &x.utilization[i]
+		switch {
+		case told && *smoothed < 0:
+			*smoothed = u
+		case told:
+			*smoothed += alpha * (u - *smoothed)
+		}
+		utilization[k] = max(0, *smoothed)
+		headroom[k] = hosts[k] * max(0, 1-utilization[k])
+		if !told {
+			headroom[k] = hosts[k]
+		}
+	}
+	weights := awareWeights(hosts, utilization, headroom, t.local)
+	old := x.utilization
+	*x = newWeighing(len(s.sites))
+	for k, i := range t.sites {
+		x.utilization[i], x.weight[i] = old[i], weights[k]
+	}
+}
+
+// hosts counts the endpoints of a site that are eligible.
+func (s *service) hosts(site int, eligible func(endpoint int) bool) (n float64) {
+	for e := s.sites[site].first; e < s.sites[site].end; e++ {
+		if eligible(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// told is the utilization that the last answer of an endpoint, or where requests are rates
+// of a site, told.
+type told struct {
+	utilization float64
+	at          time.Duration // 0 = nothing yet
+}
+
 // toldBy is the utilization of a site as the last answers of its endpoints told it.
-func (c *client) toldBy(site int) (utilization float64, told bool) {
+func (c *client) toldBy(site int, eligible func(endpoint int) bool, now time.Duration) (utilization float64, known bool) {
 	s := c.population.group.service
 	x := &s.sites[site]
 	if c.told == nil {
-		return s.reportedUtilization(site), c.route.site[site] > 0 && x.served > 0
+		last := &c.heard[site]
+		if c.route.site[site] > 0 && x.served > 0 {
+			*last = told{s.reportedUtilization(site), max(1, now)}
+		}
+		return last.utilization, last.at > 0 && now-last.at <= awareExpiry
 	}
 	n := 0.0
 	for e := x.first; e < x.end; e++ {
-		if c.available(e) && c.told[e] >= 0 {
-			utilization += c.told[e]
+		if last := &c.told[e]; eligible(e) && last.at > 0 && now-last.at <= awareExpiry {
+			utilization += last.utilization
 			n++
 		}
 	}
 	return utilization / max(1, n), n > 0
 }
 
-// reroute keeps to the endpoints that are left.
-func (b *loadAware) reroute(c *client) { b.weigh(c, nil) }
-
-// weigh sets the client's route; allowed restricts the sites, nil = all.
-func (b *loadAware) weigh(c *client, allowed []bool) {
-	g := c.population.group
-	s, v := g.service, &b.proxies[c.id]
-	hosts := make([]float64, len(s.sites))
-	local := -1
-	thinks := c.available
-	if c.panics() {
-		thinks = func(int) bool { return true }
-	}
-	for i := range s.sites {
-		if allowed != nil && !allowed[i] {
-			continue
-		}
-		for e := s.sites[i].first; e < s.sites[i].end; e++ {
-			if thinks(e) {
-				hosts[i]++
-			}
-		}
-		if s.sites[i].locality == g.source && hosts[i] > 0 {
-			local = i
-		}
-	}
-	c.use(s.spreadOver(v.weights(hosts, local), thinks))
-}
-
-// panics reports whether a client has ejected so many endpoints that its proxy uses all
-// (healthy_panic_threshold 50).
-func (c *client) panics() bool {
-	out := 0
-	for e := range c.ejections {
-		if c.ejections[e].out {
-			out++
-		}
-	}
-	return 2*out > len(c.ejections)
-}
-
-// weights splits the traffic; local is -1 where the proxy has no hosts in its
-// own locality.
-func (v *proxyView) weights(hosts []float64, local int) []float64 {
-	out := make([]float64, len(hosts))
+// awareWeights are the weights of localities by their hosts; local says that the first
+// is the own one.
+func awareWeights(hosts, utilization, headroom []float64, local bool) []float64 {
 	sum, remote, average := 0.0, 0.0, 0.0
 	for i, h := range hosts {
-		out[i] = h * max(0, 1-v.utilization[i])
-		sum += out[i]
-		if i != local {
+		sum += headroom[i]
+		if i > 0 {
 			remote += h
-			average += h * v.utilization[i]
+			average += h * utilization[i]
 		}
 	}
-	if sum <= 0 {
-		return hosts // all are overloaded
+	switch {
+	case sum <= 0: // all are overloaded
+		return hosts
+	case !local || remote == 0:
+		return headroom
+	case hosts[0] > 0 && utilization[0] <= average/remote+awareThreshold:
+		clear(headroom)
+		headroom[0], sum = 1, 1
 	}
-	if local < 0 || remote == 0 {
-		return out
-	}
-	away := 1 - out[local]/sum
-	if v.utilization[local] <= average/remote+awareThreshold {
-		away = 0
-	}
-	if away >= awareProbe {
-		return out
-	}
-	for i, h := range hosts {
-		out[i] = awareProbe * h / remote
-	}
-	out[local] = 1 - awareProbe
-	return out
-}
-
-// beneath is Isobar with load_aware_locality in its clients: Isobar says which
-// localities are in the first tier, and drops; the proxies weigh these
-// themselves.
-type beneath struct {
-	*isobarLoop
-
-	proxies *loadAware
-}
-
-func newBeneath(w *world) (balancer, error) {
-	loop, err := newIsobar(w)
-	if err != nil {
-		return nil, err
-	}
-	return &beneath{isobarLoop: loop.(*isobarLoop), proxies: newAware(w)}, nil //nolint:forcetypeassert // made above
-}
-
-func (b *beneath) step(now time.Duration) error {
-	for _, c := range b.w.clients {
-		due := awareAt(b.w, c, now)
-		v := &b.proxies.proxies[c.id]
-		if c.assignment == nil || (!due && v.obeys == c.assignment) {
-			continue
+	if lacks := min(sum*awareProbe-(sum-headroom[0]), headroom[0]); lacks > 0 {
+		headroom[0] -= lacks
+		for i := 1; i < len(hosts); i++ {
+			headroom[i] += lacks * hosts[i] / remote
 		}
-		if due {
-			b.proxies.observe(c)
-		}
-		v.obeys = c.assignment
-		b.proxies.follow(c)
 	}
-	return nil
+	return headroom
 }
 
-// follow weighs the localities of the first tier of the client's assignment.
-func (b *loadAware) follow(c *client) {
-	s := c.population.group.service
-	if len(c.assignment.Priorities) == 0 {
+// route sends the client's requests by the weights of the last second to the endpoints
+// that it uses now.
+func (b *loadAware) route(c *client) {
+	s, v := c.population.group.service, &b.proxies[c.id]
+	hosts := make([]dataplane.Hosts, len(v.tiers))
+	for i := range v.tiers {
+		for _, site := range v.tiers[i].sites {
+			hosts[i].Total += int(s.hosts(site, anyEndpoint))
+			hosts[i].Healthy += int(s.hosts(site, c.available))
+		}
+	}
+	r := newRoute(s)
+	for i, l := range dataplane.EnvoyLoads(hosts, v.factor, awarePanic) {
+		t := &v.tiers[i]
+		if l.Panic {
+			t.spread(s, r, float64(l.Healthy)/100, t.all.weight, anyEndpoint)
+		} else {
+			t.spread(s, r, float64(l.Healthy)/100, t.healthy.weight, c.available)
+		}
+	}
+	if r.lost < 1e-9 {
+		r.lost = 0
+	}
+	c.use(r)
+}
+
+// spread adds a share of the requests, by weight, evenly over the eligible endpoints of a
+// site. Where none is left since the weights were made, the first site that has any gets it.
+func (t *tier) spread(s *service, r *route, share float64, weights []float64, eligible func(endpoint int) bool) {
+	first, sum := -1, 0.0
+	for _, i := range t.sites {
+		sum += weights[i]
+		if first < 0 && s.hosts(i, eligible) > 0 {
+			first = i
+		}
+	}
+	if first < 0 || share <= 0 {
 		return
 	}
-	allowed := make([]bool, len(s.sites))
-	for _, lw := range c.assignment.Priorities[0] {
-		for i := range s.sites {
-			if s.sites[i].locality == lw.Locality && lw.Usable() > 0 {
-				allowed[i] = true
+	for k, i := range t.sites {
+		part := 0.0
+		switch {
+		case sum > 0:
+			part = share * weights[i] / sum
+		case k == 0:
+			part = share
+		}
+		n := s.hosts(i, eligible)
+		if n == 0 {
+			i, n = first, s.hosts(first, eligible)
+		}
+		for e := s.sites[i].first; part > 0 && e < s.sites[i].end; e++ {
+			if eligible(e) {
+				r.add(s, e, part/n)
 			}
 		}
 	}
-	b.weigh(c, allowed)
-	if d := toldDrop(c.assignment, c.population.class); d > 0 {
-		c.route.drop(d)
-	}
-}
-
-// drop lets a route that drops nothing drop a share.
-func (r *route) drop(share float64) {
-	for e := range r.endpoint {
-		r.endpoint[e] *= 1 - share
-	}
-	for i := range r.site {
-		r.site[i] *= 1 - share
-	}
-	r.dropped, r.lost = share, r.lost*(1-share)
 }

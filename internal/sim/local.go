@@ -75,6 +75,8 @@ func (b *failover) health(time.Duration) error {
 	return nil
 }
 
+func (b *failover) outliers(*client) Ejection { return b.w.sc.Ejection }
+
 // reroute follows the ejections of a client.
 func (b *failover) reroute(c *client) {
 	s := c.population.group.service

@@ -123,9 +123,11 @@ type begun struct{ at, length float64 }
 const utilizationTime = 1
 
 // utilization returns the work that began as a part of what the workers can do, about
-// the mean of the last utilizationTime.
+// the mean of the last utilizationTime. A worker that is done answers before it begins with
+// the next request, so what begins at that moment is not in it: under load, 1 - utilization
+// is a little above 0.
 func (q *station) utilization(at float64) float64 {
-	for len(q.begun) > 0 && q.begun[0].at <= at {
+	for len(q.begun) > 0 && q.begun[0].at < at {
 		q.decay(q.begun[0].at)
 		q.work += q.begun[0].length / utilizationTime / float64(len(q.free))
 		q.begun = q.begun[1:]

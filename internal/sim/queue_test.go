@@ -88,7 +88,7 @@ func TestExponentialQuantiles(t *testing.T) {
 }
 
 // TestUtilizationOfAStation: what an endpoint reports is the work that began, each part
-// of it less the longer ago it began. The twin adds up all work again.
+// of it less the longer ago it began, without what begins at this moment. The twin adds up all work again.
 func TestUtilizationOfAStation(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	q := station{serving: &Serving{Variation: 0.1}, free: make([]float64, 2), reports: true}
@@ -101,7 +101,7 @@ func TestUtilizationOfAStation(t *testing.T) {
 		all = append(all, q.begun[before:]...)
 		want := 0.0
 		for _, b := range all {
-			if b.at <= at {
+			if b.at < at {
 				want += b.length / 2 / utilizationTime * math.Exp((b.at-at)/utilizationTime)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/isobar-xds/isobar/dataplane"
 )
@@ -40,6 +41,7 @@ type request struct {
 	tries    int     // so far
 	children int     // calls that are not answered yet
 	ok       bool
+	reported float64 // utilization of the endpoint, when its work was done
 }
 
 // event is the end of an attempt.
@@ -51,6 +53,9 @@ type event struct {
 	// served says that the attempt took its time at the server, and that calls may
 	// follow.
 	served bool
+	// report says that this is no end: the work is done, and the endpoint writes what
+	// it reports into its answer.
+	report bool
 }
 
 // events is a heap, the earliest first; of the same moment, the one that was added
@@ -224,7 +229,13 @@ func (r *requests) send(q *request, at float64) {
 		return
 	}
 	k := &c.counts[q.site]
-	k.issued++
+	if c.full() {
+		c.refused++
+		k.errors++
+		q.site = -1
+		r.events.add(event{at: at + refusal, req: q})
+		return
+	}
 	k.busy++
 	x := &s.sites[q.site]
 	q.endpoint = r.chooseEndpoint(s, c, q.site)
@@ -234,9 +245,13 @@ func (r *requests) send(q *request, at float64) {
 		r.events.add(event{at: at + network + refusal, req: q})
 		return
 	}
+	k.issued++ // a refused connection is an error that was never issued
 	x.arrived++
 	mean := float64(len(e.station.free)) / (e.declared * x.factor)
 	end, ok := e.station.serve(at, mean, e.slow/1000, e.failing, r.w.timeout(), r.rng)
+	if ok && c.told != nil {
+		r.events.add(event{at: end, req: q, report: true})
+	}
 	r.events.add(event{at: end + network, req: q, ok: ok, served: true})
 }
 
@@ -288,6 +303,10 @@ func (r *requests) chooseEndpoint(s *service, c *client, site int) int {
 // end ends an attempt: with calls that follow, another attempt, or for good.
 func (r *requests) end(v event) {
 	q := v.req
+	if v.report {
+		q.reported = q.client.population.group.service.endpoints[q.endpoint].station.utilization(v.at)
+		return
+	}
 	if v.ok && v.served {
 		if r.call(q, v.at) {
 			return
@@ -310,7 +329,7 @@ func (r *requests) done(q *request, at float64, ok bool) {
 			k.measured++
 			k.metrics += s.reportedUtilization(q.site)
 			if c.told != nil {
-				c.told[q.endpoint] = e.station.utilization(at - c.population.group.latency[q.site]/1000)
+				c.told[q.endpoint] = told{q.reported, time.Duration(at * float64(time.Second))}
 			}
 			s.sites[q.site].served++
 		} else {

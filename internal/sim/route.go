@@ -134,8 +134,12 @@ func (g *group) routeOf(a *isobar.Assignment, kind dataplane.Kind, class isobar.
 
 // predicted is what the data plane does with an assignment.
 func predicted(s *service, a *isobar.Assignment, kind dataplane.Kind) *route {
+	return predictedWith(s, a, kind, dataplane.DefaultOptions())
+}
+
+func predictedWith(s *service, a *isobar.Assignment, kind dataplane.Kind, o dataplane.Options) *route {
 	r := newRoute(s)
-	p := dataplane.PredictAssignment(a, kind, dataplane.DefaultOptions())
+	p := dataplane.PredictAssignment(a, kind, o)
 	pass := p.PassPercent / 100
 	for i := range p.Priorities {
 		for j := range p.Priorities[i].Localities {

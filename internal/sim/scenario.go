@@ -44,6 +44,9 @@ type Scenario struct {
 	Serving  []Serving
 	Troubles []Trouble
 	Ejection Ejection
+	// Served lets Envoys of Isobar also do what the cluster says that it serves: leave
+	// endpoints, and limit the requests in progress. It needs single requests.
+	Served bool
 
 	Capacities       []Capacity
 	Metrics          []Metric

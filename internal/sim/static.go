@@ -52,6 +52,8 @@ func (b *static) health(time.Duration) error {
 	return nil
 }
 
+func (b *static) outliers(*client) Ejection { return b.w.sc.Ejection }
+
 // reroute follows the ejections of a client, whose proxy has the shares as weights of
 // localities. None is 0, so that there is somewhere to go when a locality is lost.
 func (b *static) reroute(c *client) {

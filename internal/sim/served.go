@@ -1,0 +1,133 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// outliers is how an Envoy leaves endpoints by the cluster that Isobar serves.
+func (b *isobarLoop) outliers(c *client) Ejection {
+	if !b.w.sc.Served || c.kind != dataplane.Envoy {
+		return Ejection{}
+	}
+	return served(c.population.group.service.spec, c.limit)
+}
+
+// served is the outlier detection of the cluster of a service, with such a limit of
+// requests in progress.
+func served(spec *isobar.Service, limit uint32) Ejection {
+	settings := spec.Limited(limit)
+	o := &settings.OutlierDetection
+	if o.Off {
+		return Ejection{}
+	}
+	value := func(f isobar.OutlierField) int64 {
+		v, _ := o.Effective(f, false)
+		return v
+	}
+	out := Ejection{
+		Interval: time.Duration(value(isobar.OutlierInterval)), Base: time.Duration(value(isobar.OutlierBaseEjectionTime)),
+		longest: time.Duration(value(isobar.OutlierMaxEjectionTime)), served: true,
+	}
+	if value(isobar.OutlierEnforcingConsecutive5xx) > 0 {
+		out.Consecutive = int(value(isobar.OutlierConsecutive5xx))
+	}
+	if value(isobar.OutlierEnforcingFailurePercentage) > 0 {
+		out.failing = float64(value(isobar.OutlierFailurePercentageThreshold)) / 100
+		out.volume = int(value(isobar.OutlierFailurePercentageRequestVolume))
+	}
+	return out
+}
+
+// reroute follows the ejections of a client, and its assignment.
+func (b *isobarLoop) reroute(c *client) {
+	g := c.population.group
+	if c.assignment == nil {
+		return
+	}
+	if !c.ejects() {
+		c.use(g.routeOf(c.assignment, c.kind, c.population.class))
+		return
+	}
+	s := g.service
+	options := dataplane.DefaultOptions()
+	options.PanicThreshold = float64(s.spec.PanicThreshold())
+	a := c.assignment.Dropping(toldDrop(c.assignment, c.population.class))
+	c.use(predictedWith(s, s.without(a, c), c.kind, options))
+}
+
+// ejects reports whether the client has left any endpoint.
+func (c *client) ejects() bool {
+	for i := range c.ejections {
+		if c.ejections[i].out {
+			return true
+		}
+	}
+	return false
+}
+
+// without is an assignment as a client obeys it that has left endpoints.
+func (s *service) without(a *isobar.Assignment, c *client) *isobar.Assignment {
+	left := map[string]bool{}
+	for e := range c.ejections {
+		left[s.endpoints[e].address] = c.ejections[e].out
+	}
+	out := *a
+	out.Priorities = make([][]isobar.LocalityWeight, len(a.Priorities))
+	for p := range a.Priorities {
+		for _, lw := range a.Priorities[p] {
+			group := *lw.EndpointGroup
+			group.Endpoints = append([]isobar.WeightedEndpoint(nil), group.Endpoints...)
+			for i := range group.Endpoints {
+				if left[group.Endpoints[i].Address] {
+					group.Endpoints[i].Health = isobar.Unhealthy
+				}
+			}
+			lw.EndpointGroup = &group
+			out.Priorities[p] = append(out.Priorities[p], lw)
+		}
+	}
+	return &out
+}
+
+// limit lets Envoys obey another limit of requests in progress. It is another cluster,
+// which knows nothing of what the one before learned.
+func (w *world) limit(services []*service, p *plan.Plan) {
+	if !w.sc.Served || w.requests == nil {
+		return
+	}
+	for _, s := range services {
+		limit := p.RequestLimit(s.spec.Name)
+		for _, g := range s.groups {
+			for _, c := range g.clients {
+				if !c.own && c.limit != limit {
+					w.recluster(c, limit)
+				}
+			}
+		}
+	}
+}
+
+func (w *world) recluster(c *client, limit uint32) {
+	c.limit = limit
+	if c.ejections != nil {
+		clear(c.ejections)
+		c.outlier = w.ejecting.outliers(c)
+		w.ejecting.reroute(c)
+	}
+}
+
+// full reports whether the client may have no more requests in progress.
+func (c *client) full() bool {
+	if c.limit == 0 {
+		return false
+	}
+	busy := 0.0
+	for i := range c.counts {
+		busy += c.counts[i].busy
+	}
+	return busy >= float64(c.limit)
+}
