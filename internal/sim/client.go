@@ -331,3 +331,30 @@ func (c *client) use(r *route) {
 	c.route = r
 	c.population.stale = true
 }
+
+// limit lets Envoys obey another limit of requests in progress. It is another cluster,
+// which knows nothing of what the one before learned.
+func (w *world) limit(services []*service, p *plan.Plan) {
+	if !w.sc.Served || w.requests == nil {
+		return
+	}
+	for _, s := range services {
+		limit := p.RequestLimit(s.spec.Name)
+		for _, g := range s.groups {
+			for _, c := range g.clients {
+				if !c.own && c.limit != limit {
+					w.recluster(c, limit)
+				}
+			}
+		}
+	}
+}
+
+func (w *world) recluster(c *client, limit uint32) {
+	c.limit = limit
+	if c.ejections != nil {
+		clear(c.ejections)
+		c.outlier = w.ejecting.outliers(c)
+		w.ejecting.reroute(c)
+	}
+}

@@ -2,8 +2,6 @@ package sim
 
 import (
 	"time"
-
-	"github.com/isobar-xds/isobar"
 )
 
 // Ejection lets each client leave endpoints by what it sees itself, as Envoy's outlier
@@ -130,16 +128,4 @@ func (x *ejection) interval(by *Ejection, now float64) bool {
 		return true
 	}
 	return false
-}
-
-// seenBy is a site as a client sees it after its ejections.
-func (s *service) seenBy(c *client, i int) *isobar.EndpointGroup {
-	out := s.endpointGroup(i)
-	for j := range out.Endpoints {
-		out.Endpoints[j].Health = isobar.Healthy
-		if !c.available(s.sites[i].first + j) {
-			out.Endpoints[j].Health = isobar.Unhealthy
-		}
-	}
-	return out
 }

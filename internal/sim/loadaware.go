@@ -147,7 +147,7 @@ func (b *loadAware) weigh(c *client) {
 func anyEndpoint(int) bool { return true }
 
 // weigh does that for the sites of a priority and those of their hosts that are eligible.
-// What was told of a site stays when its hosts are not eligible for a while; hosts that
+// What is known about a site stays when its hosts are not eligible for a while; hosts that
 // have not told anything lately count in full.
 func (t *tier) weigh(c *client, x *weighing, eligible func(endpoint int) bool, now time.Duration) {
 	s := c.population.group.service
@@ -155,7 +155,7 @@ func (t *tier) weigh(c *client, x *weighing, eligible func(endpoint int) bool, n
 	hosts, headroom := make([]float64, len(t.sites)), make([]float64, len(t.sites))
 	utilization := make([]float64, len(t.sites))
 	for k, i := range t.sites {
-		hosts[k] = s.hosts(i, eligible)
+		hosts[k] = hostsOf(s, i, eligible)
 		u, told := c.toldBy(i, eligible, now)
 		smoothed := &x.utilization[i]
 		switch {
@@ -178,8 +178,8 @@ func (t *tier) weigh(c *client, x *weighing, eligible func(endpoint int) bool, n
 	}
 }
 
-// hosts counts the endpoints of a site that are eligible.
-func (s *service) hosts(site int, eligible func(endpoint int) bool) (n float64) {
+// hostsOf counts the endpoints of a site that are eligible.
+func hostsOf(s *service, site int, eligible func(endpoint int) bool) (n float64) {
 	for e := s.sites[site].first; e < s.sites[site].end; e++ {
 		if eligible(e) {
 			n++
@@ -252,8 +252,8 @@ func (b *loadAware) route(c *client) {
 	hosts := make([]dataplane.Hosts, len(v.tiers))
 	for i := range v.tiers {
 		for _, site := range v.tiers[i].sites {
-			hosts[i].Total += int(s.hosts(site, anyEndpoint))
-			hosts[i].Healthy += int(s.hosts(site, c.available))
+			hosts[i].Total += int(hostsOf(s, site, anyEndpoint))
+			hosts[i].Healthy += int(hostsOf(s, site, c.available))
 		}
 	}
 	r := newRoute(s)
@@ -277,7 +277,7 @@ func (t *tier) spread(s *service, r *route, share float64, weights []float64, el
 	first, sum := -1, 0.0
 	for _, i := range t.sites {
 		sum += weights[i]
-		if first < 0 && s.hosts(i, eligible) > 0 {
+		if first < 0 && hostsOf(s, i, eligible) > 0 {
 			first = i
 		}
 	}
@@ -292,9 +292,9 @@ func (t *tier) spread(s *service, r *route, share float64, weights []float64, el
 		case k == 0:
 			part = share
 		}
-		n := s.hosts(i, eligible)
+		n := hostsOf(s, i, eligible)
 		if n == 0 {
-			i, n = first, s.hosts(first, eligible)
+			i, n = first, hostsOf(s, first, eligible)
 		}
 		for e := s.sites[i].first; part > 0 && e < s.sites[i].end; e++ {
 			if eligible(e) {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
-	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // outliers is how an Envoy leaves endpoints by the cluster that Isobar serves.
@@ -56,7 +55,7 @@ func (b *isobarLoop) reroute(c *client) {
 	options := dataplane.DefaultOptions()
 	options.PanicThreshold = float64(s.spec.PanicThreshold())
 	a := c.assignment.Dropping(toldDrop(c.assignment, c.population.class))
-	c.use(predictedWith(s, s.without(a, c), c.kind, options))
+	c.use(predictedWith(s, without(s, a, c), c.kind, options))
 }
 
 // ejects reports whether the client has left any endpoint.
@@ -70,7 +69,7 @@ func (c *client) ejects() bool {
 }
 
 // without is an assignment as a client obeys it that has left endpoints.
-func (s *service) without(a *isobar.Assignment, c *client) *isobar.Assignment {
+func without(s *service, a *isobar.Assignment, c *client) *isobar.Assignment {
 	left := map[string]bool{}
 	for e := range c.ejections {
 		left[s.endpoints[e].address] = c.ejections[e].out
@@ -91,33 +90,6 @@ func (s *service) without(a *isobar.Assignment, c *client) *isobar.Assignment {
 		}
 	}
 	return &out
-}
-
-// limit lets Envoys obey another limit of requests in progress. It is another cluster,
-// which knows nothing of what the one before learned.
-func (w *world) limit(services []*service, p *plan.Plan) {
-	if !w.sc.Served || w.requests == nil {
-		return
-	}
-	for _, s := range services {
-		limit := p.RequestLimit(s.spec.Name)
-		for _, g := range s.groups {
-			for _, c := range g.clients {
-				if !c.own && c.limit != limit {
-					w.recluster(c, limit)
-				}
-			}
-		}
-	}
-}
-
-func (w *world) recluster(c *client, limit uint32) {
-	c.limit = limit
-	if c.ejections != nil {
-		clear(c.ejections)
-		c.outlier = w.ejecting.outliers(c)
-		w.ejecting.reroute(c)
-	}
 }
 
 // full reports whether the client may have no more requests in progress.
