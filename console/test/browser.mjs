@@ -24,6 +24,9 @@ const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? 
 /** Ends a hang: a machine that is too busy for the fleet takes long until its checkers agree. */
 const patience = 180_000;
 
+/** The order to drain us-east/b, in the words after a yes and after a no. */
+const drainOrder = { name: /^Drain us-east\/b (now|despite this)$/ };
+
 /** Every screen: its address, what shows that it is ready, and what is done on it first. */
 const screens = [
   // Clients of all services have reported. Small screens don't show the bar.
@@ -33,7 +36,7 @@ const screens = [
     async (p) => {
       await p.locator('.chart canvas').nth(2).waitFor(); // two samples, 5 s apart
       await p.getByRole('link', { name: 'Drain us-east/b: what would happen' }).click();
-      await p.getByRole('button', { name: 'Drain us-east/b now' }).waitFor();
+      await p.getByRole('button', drainOrder).waitFor();
       await p.getByText('Clients of this service').click();
       await p.getByRole('link', { name: 'stubborn-1', exact: true }).waitFor();
     },
@@ -178,7 +181,15 @@ async function questions(address, page) {
   await ask('Why does eu-west/a get its share?', async () => {
     await click(page.getByRole('link', { name: 'checkout', exact: true }));
     await click(page.getByRole('link', { name: /us-east\/a to eu-west\/a: .*Why/ }));
-    await page.getByRole('heading', { name: /Why does us-east\/a send [\d.<]+ ?[\d.]*% to eu-west\/a\?/ }).waitFor();
+    const why = page.getByRole('heading', { name: /Why does us-east\/a send [\d.<]+ ?[\d.]*% to eu-west\/a\?/ });
+    await why.waitFor();
+    // The answer comes into sight, and the focus to it.
+    for (let i = 0; ; i++) {
+      const box = await why.boundingBox();
+      if (box && box.y > -1 && box.y < 600 && (await why.evaluate((x) => x === document.activeElement))) break;
+      assert.ok(i < 50, `the answer stands at ${box?.y}`);
+      await page.waitForTimeout(100);
+    }
     assert.match(await page.locator('.answer').first().innerText(), /requests\/s/);
     // The rule and the costs stand beside the share.
     await shows(page, /Requests go to the localities of the lowest cost.*(all cost about|has the lowest|at costs from)/s);
@@ -256,11 +267,11 @@ async function questions(address, page) {
     await page.getByText(/^(Yes|No|Not certain)[:,] /).waitFor();
     // From there to the order, which shows what it would do and asks.
     await click(page.locator('.outcomes').getByRole('link', { name: 'checkout', exact: true }));
-    await page.getByRole('button', { name: 'Drain us-east/b now' }).waitFor();
+    await page.getByRole('button', drainOrder).waitFor();
   });
   await ask('Who does not report?', async () => {
     await click(page.getByRole('link', { name: 'Clients', exact: true }));
-    await shows(page, /silent-1\s+reports no load\s+batch\s+us-east\/a/);
+    await shows(page, /silent-1\s+reports no load\s+subscribes to checkout: [^\t\n]*give it a load report stream\s+batch\s+us-east\/a/);
   });
   await ask('Who does not report? By the number on the first page', async () => {
     await click(page.getByRole('link', { name: 'Report load' }));
@@ -386,13 +397,13 @@ async function counts(address, page) {
   await verdict.waitFor();
   const said = await verdict.innerText();
   const more = Number(/and (\d+) more problems?\./.exec(said)?.[1] ?? 0);
-  assert.ok(more > 5, said);
+  assert.ok(more > 6, said);
   const rest = page.locator('.rest > summary');
   await rest.click();
   const texts = await page.locator('.risks li').allInnerTexts();
   const lasting = texts.filter((t) => !t.startsWith('at first only'));
-  assert.equal(lasting.length, more + 1, `${said}\n${texts.join('\n')}`);
-  assert.ok(said.includes(lasting[0].split(';')[0]), `${said}\n${lasting[0]}`);
+  assert.equal(lasting.length, more, `${said}\n${texts.join('\n')}`);
+  assert.ok(lasting.every((t) => !said.includes(t.split(';')[0])), `${said}\n${texts.join('\n')}`);
   assert.match(await rest.innerText(), new RegExp(`^and ${texts.length - 5} more problems?$`));
 }
 
@@ -436,7 +447,7 @@ async function file(address, page) {
 async function losses(address, page) {
   await page.goto(`${address}#/regions`);
   // Each zone is named, with a yes or no of its own.
-  await page.getByRole('row', { name: /^us-east\/b (yes all \d+ services? with|no \d+ of \d+ services? would)/ }).waitFor({ timeout: 150_000 });
+  await page.getByRole('row', { name: /^us-east\/b (yes the other zones would carry|no \d+ of \d+ services? would)/ }).waitFor({ timeout: 150_000 });
   await shows(page, /Simulated \d+ (s|min) ago\./);
   await page.screenshot({ path: `${out}losses-1440x900-light.png`, fullPage: true });
   await page.getByRole('link', { name: /^us-east to us-east:/ }).click();
@@ -463,25 +474,25 @@ async function act(address, page, other) {
     await p.goto(`${address}#/service/checkout`);
     await p.getByLabel('Locality', { exact: true }).selectOption('us-east/b');
     await p.getByRole('button', { name: 'Drain…', exact: true }).click();
-    await p.getByRole('button', { name: 'Drain us-east/b now' }).waitFor();
+    await p.getByRole('button', drainOrder).waitFor();
     await p.getByLabel('Reason, for the history').fill(markup);
   };
   await drain(page);
   await drain(other);
-  await page.getByRole('button', { name: 'Drain us-east/b now' }).click();
+  await page.getByRole('button', drainOrder).click();
   // A fleet that carried the loss of a zone no longer would: that is refused first.
   const forced = page.getByLabel('Drain nevertheless');
   const done = page.getByText(/Drain: 2 endpoints in us-east\/b, in force with plan/);
   await forced.or(done).waitFor();
   if (await forced.isVisible()) {
     await forced.check();
-    await page.getByRole('button', { name: 'Drain us-east/b now' }).click();
+    await page.getByRole('button', drainOrder).click();
   }
   await done.waitFor();
   await other.getByText('The service was changed meanwhile.').waitFor();
-  assert.ok(await other.getByRole('button', { name: 'Drain us-east/b now' }).isDisabled());
+  assert.ok(await other.getByRole('button', drainOrder).isDisabled());
   await page.getByRole('button', { name: 'End the drain…' }).click();
-  await page.getByRole('button', { name: 'End the drain us-east/b now' }).click();
+  await page.getByRole('button', { name: /^End the drain us-east\/b (now|despite this)$/ }).click();
   await page.getByText(/End the drain: 2 endpoints/).waitFor();
   await page.getByRole('button', { name: 'Pause…' }).click();
   await page.getByLabel('Who you are').fill(markup);
@@ -496,7 +507,7 @@ async function act(address, page, other) {
 async function rollBack(address, page) {
   await page.goto(`${address}#/time?service=checkout&span=hour`);
   const outcome = page.getByRole('form', { name: 'Rollback: what would happen' });
-  const order = page.getByRole('button', { name: /^Return to version \d+ now/ });
+  const order = page.getByRole('button', { name: /^Return to version \d+ (now|despite this)/ });
   // Back to a change that differs from what is in force: the drain and its end have made some.
   for (let i = 0; i < 30; i++) {
     await earlier(page);

@@ -72,23 +72,42 @@ export async function loading(browser, address) {
   });
 }
 
-/** What needs attention comes and goes, and the table stays where it is. */
+/** What needs attention comes and goes, and the table stays where it is under a pointer that moves. */
 export async function steady(browser, address) {
   const line = await firstLine(address);
-  const [item] = line.status.attention.concat({ code: 'no_load', severity: 'warning', text: 'no client has reported load' });
-  const top = async (attention, n1) =>
-    standIn(address, `${JSON.stringify({ ...line, status: { ...line.status, attention, n1 } })}\n`, async (at) => {
-      const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
-      await page.goto(at);
-      await page.getByRole('heading', { name: attention.length === 0 ? 'Nothing needs attention' : /needs? attention/ }).waitFor();
-      const { y } = await page.locator('table.rows').boundingBox();
-      await page.close();
-      return y;
-    });
-  const before = await top([], undefined);
-  assert.equal(await top(Array(4).fill(item), line.status.n1), before);
-  assert.equal(await top(Array(20).fill(item), { services: 3, failing: 1, at_limit: 0, worst: [] }), before);
-  assert.equal(await top([], { services: 9999, failing: 1, at_limit: 9000, worst: [] }), before);
+  const status = (attention, n1) => ({ ...line.status, attention, n1 });
+  await standIn(address, `${JSON.stringify({ ...line, status: status([], undefined) })}\n`, async (at, send) => {
+    const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
+    await page.goto(at);
+    const heading = (name) => page.getByRole('heading', { name }).waitFor();
+    const top = async () => (await page.locator('table.rows').boundingBox()).y;
+    await heading('Nothing needs attention');
+    const before = await top();
+    const card = await page.locator('.needs').boundingBox();
+    assert.ok(card.height < 60, `nothing takes ${card.height} pixels`);
+    send({ status: status([], { services: 9999, failing: 1, at_limit: 9000, worst: [] }) });
+    await page.getByText('9000 at limit').waitFor();
+    assert.equal(await top(), before);
+    await page.mouse.move(700, 600);
+    send({ status: status(Array(20).fill(item), { services: 3, failing: 1, at_limit: 0, worst: [] }) });
+    await heading('20 things need attention');
+    assert.equal(await top(), before);
+    // Once the pointer rests, three of them can be read.
+    for (let i = 0; (await top()) === before; i++) {
+      assert.ok(i < 100, 'the card does not grow');
+      await page.waitForTimeout(100);
+    }
+    assert.equal(await page.locator('.attention li').count(), 3);
+    assert.ok(await fits(page));
+    await page.close();
+  });
+}
+
+const item = { code: 'no_load', severity: 'warning', text: 'no client has reported load' };
+
+/** Whether all that is listed of what needs attention can be read. */
+function fits(page) {
+  return page.locator('.attention').evaluate((x) => x.getBoundingClientRect().bottom <= x.closest('.scroll').getBoundingClientRect().bottom);
 }
 
 /** Rows stay where they are while the pointer moves over them, and take their order soon after. */
@@ -114,7 +133,6 @@ export async function held(browser, address) {
 
 /** So does the matrix on the page of a service. */
 export async function steadyService(browser, address) {
-  const item = { code: 'no_load', severity: 'warning', text: 'no client has reported load' };
   const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
   let attention = [];
   await page.route('**/v1/status?service=*', async (route) => {
@@ -131,12 +149,15 @@ export async function steadyService(browser, address) {
   await page.locator('table.matrix').waitFor();
   const before = await top();
   attention = Array(12).fill(item);
+  let still = 0;
+  const moves = setInterval(() => void page.mouse.move(700, 600 + (still++ % 2)).catch(() => undefined), 500);
   await page.getByRole('heading', { name: '12 things need attention' }).waitFor();
   assert.equal(await top(), before);
+  clearInterval(moves);
   // What the box has no height for is offered, not cut off.
   attention = attention.slice(0, 4);
   await page.getByRole('button', { name: 'Show all 4' }).click();
-  assert.ok(await page.locator('.attention').evaluate((x) => x.getBoundingClientRect().bottom <= x.closest('.scroll').getBoundingClientRect().bottom));
+  assert.ok(await fits(page));
   await page.close();
 }
 

@@ -1,8 +1,11 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/isobar-xds/isobar"
@@ -199,9 +202,10 @@ func summarize(e *Explanation) string {
 		}
 		return 0
 	})
+	percents := portions(rows)
 	for i := range rows {
 		if rows[i].Published >= shownShare {
-			parts = append(parts, fmt.Sprintf("%s to %s", percentOf(rows[i].Published), rows[i].Locality))
+			parts = append(parts, fmt.Sprintf("%s to %s", percents[i], rows[i].Locality))
 		}
 	}
 	if len(parts) == 0 {
@@ -221,11 +225,39 @@ func summarize(e *Explanation) string {
 	return out
 }
 
-// percentOf writes a share as percent: below 10% with a digit after the point, so that
-// no share that is named reads as 0%.
-func percentOf(share float64) string {
-	if share < 0.1 {
-		return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*share), ".0") + "%"
+// portions writes the published shares of a source as percent, rounded so that they add up to
+// 100%: what is cut off goes to the largest remainders. All of them have tenths where one is
+// below 10%, so that no share that is named reads as 0%. The console rounds by the same rule.
+func portions(all []LocalityExplained) []string {
+	const tenth, whole = isobar.WeightScale / 1000, isobar.WeightScale / 100
+	units, step, sum := make([]int, len(all)), whole, 0
+	order := make([]int, len(all))
+	for i := range all {
+		units[i], order[i] = int(math.Round(all[i].Published*isobar.WeightScale)), i
+		sum += units[i]
+		if units[i] > 0 && units[i] < 10*whole {
+			step = tenth
+		}
 	}
-	return fmt.Sprintf("%.0f%%", 100*share)
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(units[b]%step, units[a]%step), cmp.Compare(units[b], units[a]), all[a].Locality.Compare(all[b].Locality))
+	})
+	left, parts := (sum+step/2)/step, make([]int, len(all))
+	for i := range units {
+		parts[i] = units[i] / step
+		left -= parts[i]
+	}
+	for _, i := range order {
+		if left > 0 && units[i]%step > 0 {
+			parts[i]++
+			left--
+		}
+	}
+	out := make([]string, len(all))
+	for i := range parts {
+		if out[i] = strconv.Itoa(parts[i]) + "%"; step == tenth {
+			out[i] = strings.TrimSuffix(fmt.Sprintf("%.1f", float64(parts[i])/10), ".0") + "%"
+		}
+	}
+	return out
 }

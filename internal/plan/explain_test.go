@@ -211,7 +211,8 @@ func TestExplainFullWithLoss(t *testing.T) {
 	}
 }
 
-// TestExplainNamesSmallShares: a share of 0.5% must not read as 0%, so shares below 10% have a digit after the point.
+// TestExplainNamesSmallShares: a share of 0.5% must not read as 0%, so where one is below 10%
+// all have a digit after the point. They add up to 100%.
 func TestExplainNamesSmallShares(t *testing.T) {
 	top := threeZones(t)
 	p := ticks(t, top, 12, map[string]float64{"us/a": 1900})
@@ -222,8 +223,8 @@ func TestExplainNamesSmallShares(t *testing.T) {
 		p = decided(t, in)
 		text = explain(t, p, "us/a").Summary
 	}
-	if !strings.Contains(text, "go 92% to us/a, 5.7% to us/b, 2.2% to eu/a") {
-		t.Errorf("summary %q, want shares below 10%% with a digit after the point", text)
+	if !strings.Contains(text, "go 92.1% to us/a, 5.7% to us/b, 2.2% to eu/a") {
+		t.Errorf("summary %q, want shares with a digit after the point, 100%% together", text)
 	}
 }
 

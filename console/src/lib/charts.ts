@@ -96,7 +96,7 @@ export function moves(c: Change['services'][number]): Move[] {
 
 /** Words for what set off a change. */
 export const triggers: Record<string, string> = {
-  tick: 'a regular decision',
+  tick: 'a regular adjustment',
   health: 'health of endpoints changed',
   topology: 'the configuration changed',
   operator: 'an operator',

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { age, atMost, clock, count, digits, latency, ms, percent, rate, utc } from './format';
+import { age, atMost, clock, count, digits, latency, ms, pair, percent, portions, rate, rounded, upTo, utc } from './format';
 
 describe('numbers', () => {
   test.each([
@@ -38,6 +38,36 @@ describe('numbers', () => {
     [0.001, 'at most 0.1%'],
     [0.3, 'at most 30%'],
   ])('a bound of %d', (x, want) => expect(atMost(x)).toBe(want));
+
+  test.each([
+    [[0.105, 0.895, 0], ['10%', '90%', '0%']],
+    [[0.335, 0.335, 0.33], ['34%', '33%', '33%']],
+    [[0.049, 0.024, 0.903, 0.024], ['4.9%', '2.4%', '90.3%', '2.4%']],
+    [[0.05, 0.95], ['5%', '95%']],
+    [[0.0003, 0.9997], ['< 0.1%', '100%']],
+    [[0.00004, 1], ['< 0.1%', '100%']],
+    [[0.125, 0.125], ['13%', '12%']], // of what is no whole, the parts add up to what it is
+    [[NaN, 1], ['–', '100%']],
+    [[], []],
+  ])('%j as parts of one whole', (shares, want) => expect([...portions(shares.map((x, i) => [`z${i}`, x] as const)).values()]).toEqual(want));
+  test('parts do not depend on their order', () =>
+    expect(portions([['b', 0.335], ['a', 0.335], ['c', 0.33]])).toEqual(new Map([['b', '33%'], ['a', '34%'], ['c', '33%']])));
+
+  test.each([
+    [0.5, 0.4, ['50%', '40%']],
+    [0.8141, 0.8121, ['81.4%', '81.2%']],
+    [0.8141, 0.8139, ['81%', '81%']],
+    [0.5, 0.5, ['50%', '50%']],
+  ])('%d beside %d', (before, after, want) => expect(pair(before, after)).toEqual(want));
+
+  test.each([
+    ['us/a at 127.4% of its capacity, above its ceiling of 80.0%', 'us/a at 127% of its capacity, above its ceiling of 80%'],
+    ['us/a at 40.4% of its capacity, above its ceiling of 40.0%', 'us/a at 40.4% of its capacity, above its ceiling of 40.0%'],
+    ['it drops 4.2%, and v1.5% stays', 'it drops 4.2%, and v1.5% stays'],
+    ['100.0% moved, of 100.0%', '100% moved, of 100%'],
+  ])('%s', (text, want) => expect(rounded(text)).toBe(want));
+
+  test.each([[1, 'up to 100%'], [0.0004, 'less than 0.1%']])('%d moved', (x, want) => expect(upTo(x)).toBe(want));
 
   test.each([
     [0, '< 0.01 ms'],

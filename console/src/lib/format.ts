@@ -23,10 +23,54 @@ export function percent(x: number): string {
   return `${Math.abs(p) < 10 ? p.toFixed(1).replace(/\.0$/, '') : p.toFixed(0)}%`;
 }
 
+/**
+ * The parts of one whole as percent, rounded so that they add up to what the whole is: what is
+ * cut off goes to the largest remainders. All of them have tenths where one is below 10%. The
+ * sentences of the server round by the same rule.
+ */
+export function portions(shares: Iterable<readonly [string, number]>): Map<string, string> {
+  const all = [...shares].map(([name, share]) => ({ name, share, units: Math.round(10_000 * share) })); // as weights have them
+  const step = all.some((x) => x.units > 0 && x.units < 1000) ? 10 : 100;
+  const cut = all.map((x) => ({ ...x, whole: Math.floor(x.units / step), rest: x.units % step }));
+  let left = Math.floor(all.reduce((sum, x) => sum + x.units, 0) / step + 0.5) - cut.reduce((sum, x) => sum + x.whole, 0);
+  for (const x of [...cut].sort((a, b) => b.rest - a.rest || b.units - a.units || (a.name < b.name ? -1 : 1))) {
+    if (left <= 0 || x.rest === 0) break;
+    x.whole++;
+    left--;
+  }
+  const text = (x: (typeof cut)[number]): string => {
+    if (!Number.isFinite(x.share)) return '–';
+    if (x.whole === 0 && x.share > 0) return '< 0.1%';
+    return `${((x.whole * step) / 100).toFixed(step === 10 ? 1 : 0).replace(/\.0$/, '')}%`;
+  };
+  return new Map(cut.map((x) => [x.name, text(x)]));
+}
+
+/** Two fractions as percent, with a digit more where they would read alike but are not. */
+export function pair(before: number, after: number): [string, string] {
+  const [a, b] = [percent(before), percent(after)];
+  if (a !== b || before === after) return [a, b];
+  const tenths = (x: number): string => `${(100 * x).toFixed(1)}%`;
+  return tenths(before) === tenths(after) ? [a, b] : [tenths(before), tenths(after)];
+}
+
+/** A text of the server with its percentages as percent writes them, unless two of them would read alike. */
+export function rounded(text: string): string {
+  const exact = /(?<![\w.])\d+\.\d%/g;
+  const found = new Set(text.match(exact));
+  const short = (x: string): string => percent(Number(x.slice(0, -1)) / 100);
+  return new Set([...found].map(short)).size === found.size ? text.replace(exact, short) : text;
+}
+
 /** An upper bound of a fraction, in words. */
 export function atMost(x: number): string {
   const text = percent(x);
   return text.startsWith('< ') ? `less than ${text.slice(2)}` : `at most ${text}`;
+}
+
+/** An upper bound of what moved, in words. */
+export function upTo(x: number): string {
+  return atMost(x).replace(/^at most /, 'up to ');
 }
 
 export function ms(x: number): string {

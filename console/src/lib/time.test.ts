@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { bars, effectOf, instant, local, minuteOf, rank, sinceOldest, stepAt, stepOf, ticks, typed } from './time';
+import { bars, effectOf, instant, local, minuteOf, rank, sinceOldest, stepAt, stepOf, still, ticks, typed } from './time';
 import type { ChangeMark, Span, Timeline } from './types';
 
 const hour: Timeline = {
@@ -27,6 +27,15 @@ describe('a timeline', () => {
     expect(young.changes).toHaveLength(42);
     expect(sinceOldest({ ...hour, oldest: '2026-03-01T13:59:50Z' }).triggers).toHaveLength(24);
     expect(sinceOldest({ ...hour, oldest: '2026-03-01T10:00:00Z' })).toEqual({ ...hour, oldest: '2026-03-01T10:00:00Z' });
+  });
+  test('that is kept still learns what comes, and does not move', () => {
+    const later = { ...hour, begin: '2026-03-01T13:00:30Z', changes: [7, ...Array<number>(238).fill(0), 9] };
+    const shown = still(hour, later);
+    expect([shown.begin, shown.changes.length]).toEqual([hour.begin, 240]);
+    expect(shown.changes.slice(0, 4)).toEqual([0, 3, 7, 0]);
+    const young = { ...hour, changes: [1, 2], moved: [0, 0], triggers: ['', ''] };
+    expect(still(young, hour).changes).toEqual([0, 3]);
+    expect(still(hour, { ...later, step_seconds: 360 }).step_seconds).toBe(360);
   });
   test('an hour has a tick every ten minutes', () => {
     const found = ticks(hour).map((x) => x.at);

@@ -39,6 +39,14 @@ export function sinceOldest(t: Timeline): Timeline {
   };
 }
 
+/** What is known by now of the time that a timeline shows: bars that stay where they are. */
+export function still(shown: Timeline, latest: Timeline): Timeline {
+  if (shown.step_seconds !== latest.step_seconds) return latest;
+  const gone = stepOf(shown, Date.parse(latest.begin));
+  const fill = <T>(old: T[], now: T[]): T[] => old.map((x, i) => now[i - gone] ?? x);
+  return { ...shown, changes: fill(shown.changes, latest.changes), moved: fill(shown.moved, latest.moved), triggers: fill(shown.triggers, latest.triggers) };
+}
+
 /** The step of a moment (ms since 1970), which may lie outside of the timeline. */
 export function stepOf(t: Timeline, at: number): number {
   return Math.floor((at - Date.parse(t.begin)) / (1000 * t.step_seconds));

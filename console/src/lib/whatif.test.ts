@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { rounded } from './format';
 import type { Difference, Service, Site, Three } from './types';
 import { body, drainedOfAll, idle, incomplete, judge, outdated, problems, queryOf, questionOf, supposed } from './whatif';
 
@@ -20,13 +21,13 @@ describe('judge', () => {
     ['it fits', difference([two]), true, /^Yes: the capacity suffices\. The fullest would be us\/a, at 70% of its capacity; its ceiling is 80%\.$/],
     ['it serves nothing now', difference([two], { moved: 0 }), true, /^Yes: no requests would move\. The fullest would be us\/a/],
     ['it serves next to nothing now', difference([two], { moved: 0.0004 }), true, /^Yes: hardly any requests would move\. The fullest would be us\/a/],
-    ['a ceiling is exceeded', difference([over], { risks: [risk('checkout', 'us/a'), risk('checkout', 'us/b')] }), false, /^No: us\/a would be at 127% of its capacity, above its ceiling of 80%, and 1 more problem\.$/],
+    ['a ceiling is exceeded', difference([over], { risks: [risk('checkout', 'us/a'), risk('checkout', 'us/b')] }), false, /^No: us\/a would be at 127% of its capacity, above its ceiling of 80% \(70% now\), and 1 more problem\.$/],
     ['of several services', difference([over, service('cart')], { risks: [risk('checkout', 'us/a')] }), false, /^No: us\/a of checkout would be at 127%/],
-    ['it drops', difference([service('checkout', { drop: flat(0, 0.1, 0.12) })], { risks: [risk('checkout')] }), false, /^No: clients of checkout would drop 12% of their requests\.$/],
+    ['it drops', difference([service('checkout', { drop: flat(0, 0.1, 0.12) })], { risks: [risk('checkout')] }), false, /^No: clients of checkout would drop 12% of their requests \(0% now\)\.$/],
     ['nothing is left', difference([service('checkout', { dead: true })], { risks: [risk('checkout')] }), false, /^No: checkout would have no healthy endpoint left\.$/],
     ['at first only', difference([service('checkout', { localities: [site('us/a', flat(0.5, 0.9, 0.7))] })], { risks: [risk('checkout', 'us/a')] }), true, /^Yes, but at first us\/a would be at 90%/],
     ['it was so before', difference([service('checkout', { localities: [site('us/a', flat(0.9))] })]), true, /^Yes, it makes nothing worse\. But us\/a stays at 90%/],
-    ['the server would refuse it', difference([two], { refusals: ['checkout: it would no longer survive the loss of us/a: us/c at 88.0% of its capacity, above its ceiling of 80.0%'] }), false, /^No: it would no longer survive the loss of us\/a/],
+    ['the server would refuse it', difference([two], { refusals: ['checkout: it would no longer survive the loss of us/a: us/c at 88.0% of its capacity, above its ceiling of 80.0%'] }), false, /^No: it would no longer survive the loss of us\/a: us\/c at 88% of its capacity, above its ceiling of 80%\.$/],
     ['it was not checked', difference([two], { unchecked: 'it was not checked' }), false, /^Not certain: it was not checked\.$/],
     ['it moves still', difference([two], { settled: false }), false, /^Not certain: shares still move after 4 decisions/],
     ['no capacity is declared', difference([service('checkout', { localities: [site('us/a', flat(2), 0.8, false)] })]), true, /^Yes: nothing gets worse that is known/],
@@ -34,6 +35,13 @@ describe('judge', () => {
     const v = judge(d);
     expect(v.text).toMatch(text);
     expect(v.safe).toBe(safe);
+  });
+  test('tells of one problem, which need not be repeated', () => {
+    const d = difference([over], { risks: [risk('checkout', 'us/a'), risk('checkout', 'us/b')] });
+    const found = problems(d);
+    expect(found.filter((p) => p !== judge(d, found).told).map((p) => p.text)).toEqual(['us/b would be at 95% of its capacity, above its ceiling of 80%']);
+    const unchecked = difference([service('checkout', { localities: [site('us/a', flat(0.5, 0.9, 0.7))] })], { risks: [risk('checkout', 'us/a')], unchecked: 'it was not checked' });
+    expect(judge(unchecked).told).toBeUndefined();
   });
 });
 
@@ -68,9 +76,10 @@ describe('problems', () => {
   test('are told once, although the server refuses for the same', () => {
     const survival = 'checkout: it would no longer survive the loss of us/b: us/c at 88.0% of its capacity, above its ceiling of 80.0%';
     const refusals = ['checkout: us/a at 127.1% of its capacity, above its ceiling of 80.0%', 'web: clients drop 20.3% of the requests', 'zero: no endpoint is left: clients try all of them', survival, survival];
-    expect(texts({ ...many, refusals })).toEqual([...texts(many).slice(0, 7), survival, ...texts(many).slice(7)]);
+    expect(texts({ ...many, refusals })).toEqual([...texts(many).slice(0, 7), rounded(survival), ...texts(many).slice(7)]);
     const one = difference([service('checkout')], { refusals: [survival] });
-    expect(texts(one)).toEqual([survival.slice('checkout: '.length)]);
+    expect(problems(difference([], { refusals: [survival] }), survival.split(':')[0]).map((p) => p.text)).toEqual(problems(one).map((p) => p.text));
+    expect(texts(one)).toEqual([rounded(survival).slice('checkout: '.length)]);
     expect(texts(difference([]))).toEqual([]);
   });
   test('of now are in no answer that says nothing is above its ceiling', () => {

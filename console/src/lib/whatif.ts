@@ -1,4 +1,4 @@
-import { count, percent } from './format';
+import { count, percent, rounded } from './format';
 import { slack } from './heat';
 import type { Difference, Service } from './types';
 
@@ -98,6 +98,7 @@ function places(s: Supposed): (string | undefined)[] {
 export interface Verdict {
   safe: boolean;
   text: string;
+  told?: Problem | undefined; // the problem that the text tells of
 }
 
 /** Something that speaks against a difference. */
@@ -107,8 +108,8 @@ export interface Problem {
   early: boolean; // it is so at first only
 }
 
-/** What speaks against a difference, the worst first, each fact once: what it ends in, then what is too much at first only. */
-export function problems(d: Difference): Problem[] {
+/** What speaks against a difference, the worst first, each fact once: what it ends in, then what is too much at first only. service is the one that alone is asked about. */
+export function problems(d: Difference, service = ''): Problem[] {
   const risky = new Set((d.risks ?? []).map((r) => `${r.service}\n${r.locality ?? ''}`));
   const whole = d.services.filter((s) => risky.has(`${s.service}\n`));
   const full = uses(d).filter((x) => risky.has(`${x.service}\n${x.locality}`));
@@ -126,9 +127,10 @@ export function problems(d: Difference): Problem[] {
     ...worst(whole.filter((s) => s.drop.settled > s.drop.before + slack), (s) => s.drop.settled).map((s) => (of(s, 'clients drop '), { text: drops(s, s.drop.settled), now: today(s.drop.before) })),
     ...worst(full.filter((x) => x.settled > x.ceiling + slack), (x) => x.settled / x.ceiling).map((x) => (of(x, `${x.locality} at `), { text: above(x, x.settled), now: today(x.before) })),
   ];
-  // A refusal begins with the service, which the question names already.
-  const alone = d.services.length === 1 ? `${d.services[0]?.service}: ` : '\n';
-  const refused = [...new Set(d.refusals ?? [])].filter((text) => !said.some((begin) => text.startsWith(begin))).map((text) => ({ text: text.startsWith(alone) ? text.slice(alone.length) : text, now: '' }));
+  // A refusal begins with the service, which the question names already where it is about one.
+  const [only] = d.services.length === 1 ? d.services : [];
+  const alone = only || service ? `${only?.service ?? service}: ` : '\n';
+  const refused = [...new Set(d.refusals ?? [])].filter((text) => !said.some((begin) => text.startsWith(begin))).map((text) => ({ text: rounded(text.startsWith(alone) ? text.slice(alone.length) : text), now: '' }));
   const early = [
     ...worst(whole.filter((s) => s.drop.settled <= s.drop.before + slack && s.drop.first > s.drop.before + slack), (s) => s.drop.first).map((s) => ({ text: drops(s, s.drop.first), now: today(s.drop.before) })),
     ...worst(full.filter((x) => x.settled <= x.ceiling + slack && x.first > x.ceiling + slack), (x) => x.first / x.ceiling).map((x) => ({ text: above(x, x.first), now: today(x.before) })),
@@ -148,13 +150,13 @@ function worst<T>(all: T[], size: (x: T) => number): T[] {
  */
 export function judge(d: Difference, found: Problem[] = problems(d)): Verdict {
   const bad = found.filter((p) => !p.early);
-  if (bad[0]) return { safe: false, text: `No: ${bad[0].text}${bad.length > 1 ? `, and ${count(bad.length - 1, 'more problem')}` : ''}.` };
+  if (bad[0]) return { safe: false, told: bad[0], text: `No: ${told(bad[0])}${bad.length > 1 ? `, and ${count(bad.length - 1, 'more problem')}` : ''}.` };
   if (d.services.length === 0) return { safe: true, text: 'Yes: nothing would change.' };
   const [early] = found;
-  const soFar = early ? `At first ${early.text}.` : 'Nothing is above its ceiling so far.';
-  if (!d.settled) return { safe: false, text: `Not certain: shares still move after ${count(d.ticks, 'decision')}. ${soFar}` };
+  const soFar = early ? `At first ${told(early)}.` : 'Nothing is above its ceiling so far.';
+  if (!d.settled) return { safe: false, told: early, text: `Not certain: shares still move after ${count(d.ticks, 'decision')}. ${soFar}` };
   if (d.unchecked) return { safe: false, text: `Not certain: ${d.unchecked}.` };
-  if (early) return { safe: true, text: `Yes, but at first ${early.text}.` };
+  if (early) return { safe: true, told: early, text: `Yes, but at first ${told(early)}.` };
   const [most] = uses(d).filter((x) => x.ceiling > 0 && x.declared).sort((a, b) => b.settled / b.ceiling - a.settled / a.ceiling);
   if (!most) return { safe: true, text: 'Yes: nothing gets worse that is known. No capacity is declared, so utilization says little.' };
   const place = `${most.place}${named(d, most.service)}`;
@@ -162,6 +164,10 @@ export function judge(d: Difference, found: Problem[] = problems(d)): Verdict {
     return { safe: true, text: `Yes, it makes nothing worse. But ${place} stays at ${percent(most.settled)} of its capacity, above its ceiling of ${percent(most.ceiling)}.` };
   }
   return { safe: true, text: `Yes: ${d.moved > slack ? 'the capacity suffices' : d.moved > 0 ? 'hardly any requests would move' : 'no requests would move'}. The fullest would be ${place}, at ${percent(most.settled)} of its capacity; its ceiling is ${percent(most.ceiling)}.` };
+}
+
+function told(p: Problem): string {
+  return p.now ? `${p.text} (${p.now})` : p.text;
 }
 
 /** By how much utilization or demand may differ before an answer may differ, too. */

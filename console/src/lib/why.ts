@@ -1,4 +1,4 @@
-import { ms, percent } from './format';
+import { ms, portions } from './format';
 import type { LocalityWhy } from './types';
 
 /** How far costs may differ and count as equal: nobody would move a request for less. */
@@ -14,7 +14,8 @@ export function rule(localities: LocalityWhy[]): string {
   if (used.length === 0) return text;
   const [low, high] = [used[0]!, used[used.length - 1]!];
   if (used.length === 1) return `${text} ${low.locality} has the lowest, ${ms(low.cost_ms)}.`;
-  const parts = used.map((l) => `${l.locality} (${percent(l.target_share)})`).join(', ');
+  const shares = portions(localities.map((l) => [l.locality, l.target_share]));
+  const parts = used.map((l) => `${l.locality} (${shares.get(l.locality)})`).join(', ');
   if (high.cost_ms - low.cost_ms > Math.max(1, equal * high.cost_ms)) {
     return `${text} The target is ${parts}, at costs from ${ms(low.cost_ms)} to ${ms(high.cost_ms)}: shares are on their way, or a limit or rule below keeps them apart.`;
   }
