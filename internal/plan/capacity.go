@@ -148,6 +148,7 @@ func errorCost(spec *isobar.Service) float64 {
 
 // applyObserved gives sites the capacity that the requests tell.
 func (s sites) applyObserved(of *Service) {
+	usual := usualServiceMS(of.Observed)
 	for i := range s {
 		at := &s[i]
 		o := of.Site(i).observed()
@@ -165,13 +166,13 @@ func (s sites) applyObserved(of *Service) {
 			continue
 		}
 		by := o.InUse / o.Declared
-		at.Capacity, at.Nominal = at.Capacity*by, at.Nominal*by
-		// A declared concurrency stands for a locality that serves less: its requests take longer. Of
-		// one that serves more, requests may be faster than declared, but those of localities with too
-		// few requests to show it may be so, too: beside it they would look slow, and lose what they have.
-		if declaredConcurrency(sl) <= 0 || by > 1 {
+		// A declared concurrency stays as it is in a locality that serves less: its requests take longer.
+		// Where requests are clearly faster than capacity and concurrency tell, one that serves more
+		// has more: else it would look faster than localities with too few requests to show it.
+		if faster := usual > 0 && slowerBy*usual < 1000*at.servers/at.Capacity; declaredConcurrency(sl) <= 0 || by > 1 && faster {
 			at.servers *= by
 		}
+		at.Capacity, at.Nominal = at.Capacity*by, at.Nominal*by
 	}
 	s.applyServiceTime(of)
 }
