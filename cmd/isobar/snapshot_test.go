@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -75,7 +76,8 @@ func TestSnapshots(t *testing.T) {
 	send("PUT", "/v1/services/late", strings.Replace(search, "search", "late", 1))
 	prints("paused", "pause", "late")
 	lines := "service cart %[1]swritten\nservice search %[1]swritten\nhealth of search 127.0.0.1:12 %[1]sset to draining\nsearch %[1]spaused\n"
-	prints("^"+strings.ReplaceAll(lines, "%[1]s", "would be ")+"$", "snapshot", "restore", file, "--dry-run")
+	const unchecked = "warning: the drain of search 127.0.0.1:12 is not checked; the server may refuse it\n"
+	prints("^"+strings.ReplaceAll(lines, "%[1]s", "would be ")+unchecked+"$", "snapshot", "restore", file, "--dry-run")
 	prints("^"+strings.ReplaceAll(lines, "%[1]s", "")+"$", "snapshot", "restore", file, "--force")
 	prints("^nothing to change\n$", "snapshot", "restore", file)
 	prints("^service late deleted\nlate resumed\n$", "snapshot", "restore", file, "--prune")
@@ -94,4 +96,39 @@ func TestSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("it is empty", "snapshot", "inspect", file)
+}
+
+// TestRestoreGoesOn restores a snapshot of which the server refuses a drain: the other entries are
+// restored, the refused one is listed with the reason, and a dry run shows it before.
+func TestRestoreGoesOn(t *testing.T) {
+	p := newProcess(t, "", []isobar.Locality{isobar.MustLocality("us/a")}, []int{100})
+	edit(t, p.file, "admin: {", "admin: {writable: true, ")
+	p.start()
+	p.await("plan", func(v admin.PlanView) bool { return v.Version != "" })
+	t.Setenv("ISOBAR_ADMIN", p.api)
+	isobar := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		err := run(t.Context(), args, &out, &out)
+		return out.String(), err
+	}
+	var address string
+	for address = range p.places { // there is one
+	}
+	file := filepath.Join(t.TempDir(), "operators.json")
+	snapshot := fmt.Sprintf(`{"format": 1, "services": [], "health": [{"service": "checkout", "address": %q, "status": "draining"}],
+		"paused": [{"service": "checkout", "reason": "a canary"}]}`, address)
+	if err := os.WriteFile(file, []byte(snapshot), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{"--dry-run": "checkout would be paused\nwould be refused: ", "": "checkout paused\nrefused: "} {
+		_, _ = isobar("resume", "checkout")
+		want += "the health draining of checkout " + address + ": the remaining capacity could not carry the traffic: "
+		out, err := isobar(append([]string{"snapshot", "restore", file}, strings.Fields(args)...)...)
+		if !strings.HasPrefix(out, want) || (err == nil) != (args == "--dry-run") {
+			t.Errorf("restore %s prints no %q: %v %s", args, want, err, out)
+		}
+	}
+	if out, _ := isobar("status", "-o", "json"); !strings.Contains(out, "a canary") {
+		t.Errorf("the pause is missing: %s", out)
+	}
 }
