@@ -2,16 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/fleet"
 )
 
 // TestSnapshots saves what operators wrote of a real server, loses it, and restores it;
@@ -101,10 +105,28 @@ func TestSnapshots(t *testing.T) {
 // TestRestoreGoesOn restores a snapshot of which the server refuses a drain: the other entries are
 // restored, the refused one is listed with the reason, and a dry run shows it before.
 func TestRestoreGoesOn(t *testing.T) {
-	p := newProcess(t, "", []isobar.Locality{isobar.MustLocality("us/a")}, []int{100})
+	zones := []isobar.Locality{isobar.MustLocality("us/a")}
+	p := newProcess(t, "", zones, []int{100})
 	edit(t, p.file, "admin: {", "admin: {writable: true, ")
 	p.start()
-	p.await("plan", func(v admin.PlanView) bool { return v.Version != "" })
+	client := p.clients(zones, 1)[0]
+	gen := fleet.Poisson{
+		Rate: func(time.Time) float64 { return 60 },
+		Send: func(ctx context.Context, _ time.Time) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			_, _ = client.Call(ctx) // what becomes of it is in the load reports
+		},
+		Refuse: func(time.Time) {},
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	load.Go(func() { gen.Run(ctx) })
+	defer load.Wait()
+	defer stop()
+	p.await("demand", func(v admin.PlanView) bool {
+		return v.Version != "" && len(v.Services[0].Sources) == 1 && v.Services[0].Sources[0].Demand > 30
+	})
 	t.Setenv("ISOBAR_ADMIN", p.api)
 	isobar := func(args ...string) (string, error) {
 		var out bytes.Buffer
@@ -120,12 +142,13 @@ func TestRestoreGoesOn(t *testing.T) {
 	if err := os.WriteFile(file, []byte(snapshot), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for args, want := range map[string]string{"--dry-run": "checkout would be paused\nwould be refused: ", "": "checkout paused\nrefused: "} {
-		_, _ = isobar("resume", "checkout")
-		want += "the health draining of checkout " + address + ": the remaining capacity could not carry the traffic: "
-		out, err := isobar(append([]string{"snapshot", "restore", file}, strings.Fields(args)...)...)
-		if !strings.HasPrefix(out, want) || (err == nil) != (args == "--dry-run") {
-			t.Errorf("restore %s prints no %q: %v %s", args, want, err, out)
+	for _, c := range []struct{ option, want string }{
+		{"--dry-run", "checkout would be paused\nwould be refused: "}, {"--prune", "checkout paused\nrefused: "},
+	} {
+		c.want += "the health draining of checkout " + address + ": the remaining capacity could not carry the traffic: "
+		out, err := isobar("snapshot", "restore", file, c.option)
+		if !strings.HasPrefix(out, c.want) || (err == nil) != (c.option == "--dry-run") {
+			t.Errorf("restore %s prints no %q: %v %s", c.option, c.want, err, out)
 		}
 	}
 	if out, _ := isobar("status", "-o", "json"); !strings.Contains(out, "a canary") {
