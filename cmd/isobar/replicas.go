@@ -140,8 +140,8 @@ func writeReplicas(w io.Writer, g *admin.ReplicaGroup, troubles []string, width 
 			leader += " since " + g.LedSince.UTC().Format(time.RFC3339)
 		}
 	}
-	fmt.Fprintf(&b, "group %s: %s, epoch %d; %d of %d replicas live, %d of them may fail\n\n",
-		printable(g.Group), leader, g.Epoch, g.Live(), len(g.Replicas), max(0, g.Spare))
+	fmt.Fprintf(&b, "group %s: %s, epoch %d; %d of %d replicas live, %d of them may fail%s\n\n",
+		printable(g.Group), leader, g.Epoch, g.Live(), len(g.Replicas), max(0, g.Spare), unreached(g))
 	if g.InForce != "" {
 		fmt.Fprintf(&b, "configuration in force: %s\n\n", printable(g.InForce))
 	}
@@ -158,6 +158,18 @@ func writeReplicas(w io.Writer, g *admin.ReplicaGroup, troubles []string, width 
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// unreached says which live replicas can't lead; "" where all can.
+func unreached(g *admin.ReplicaGroup) string {
+	switch n := g.Reaching(); n {
+	case g.Live():
+		return ""
+	case 0:
+		return ": none reaches the election engine"
+	default:
+		return fmt.Sprintf(": %d of them can't reach the election engine", g.Live()-n)
+	}
 }
 
 func replicaColumns(g *admin.ReplicaGroup) []column {

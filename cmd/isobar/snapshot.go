@@ -173,7 +173,10 @@ and ignores the health of endpoints that no longer exist. A second restore chang
 nothing. In a group, any replica can do it. The admin interface must be writable.
 
 Without --force, the server refuses a drain if the remaining capacity can't carry
-the traffic, as with "isobar health set".`,
+the traffic, as with "isobar health set". The command restores the other entries,
+lists the refused ones with the reasons, and ends with exit status 1. --dry-run
+asks the server about each drain alone; several drains together may be refused
+nevertheless.`,
 		Example: "  isobar snapshot restore operators.json --dry-run\n  isobar snapshot restore operators.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -189,16 +192,24 @@ the traffic, as with "isobar health set".`,
 			if err != nil {
 				return err
 			}
-			if !dry {
+			switch {
+			case !dry:
 				err = remote.Restore(cmd.Context(), &what, force)
+			case !force:
+				err = remote.Rehearse(cmd.Context(), &what)
 			}
 			if err != nil {
 				return err
 			}
 			if flags.output == outputJSON {
-				return writeJSON(cmd.OutOrStdout(), what)
+				err = writeJSON(cmd.OutOrStdout(), what)
+			} else {
+				err = writeRestoration(cmd.OutOrStdout(), &what, dry)
 			}
-			return writeRestoration(cmd.OutOrStdout(), &what, dry)
+			if n := len(what.Refused); err == nil && n > 0 && !dry {
+				err = fmt.Errorf("the server refused %s of the snapshot; --force drains without its check", count(n, "entry", "entries"))
+			}
+			return err
 		},
 	}
 	flags.register(cmd)
@@ -240,7 +251,13 @@ func writeRestoration(w io.Writer, r *admin.Restoration, dry bool) error {
 	for _, what := range r.Gone {
 		line("warning: the health of %s is left out: no service has this endpoint", printable(what))
 	}
-	if r.Empty() {
+	for _, what := range r.Unchecked {
+		line("warning: the drain of %s is not checked; the server may refuse it", printable(what))
+	}
+	for _, x := range r.Refused {
+		line("%srefused: %s: %s", would, printable(x.What), printable(x.Why))
+	}
+	if r.Empty() && len(r.Refused) == 0 {
 		line("nothing to change")
 	}
 	_, err := io.WriteString(w, b.String())

@@ -109,6 +109,7 @@ const (
 	ElectionLost         Code = "election_lost"
 	ElectionFull         Code = "election_full"
 	ReplicasDiffer       Code = "replicas_differ"
+	GroupEvent           Code = "group_event"
 )
 
 // CodeInfo describes one code.
@@ -135,6 +136,9 @@ var codes = []CodeInfo{
 	{CertificateExpired, Critical, "a certificate has expired, or is not valid yet"},
 	{GroupLeaderless, Critical, "no replica of the group leads: weights are frozen, and writes are refused"},
 	{TakeoverFailed, Critical, "the leader of the group can't take over, for example because it can't read what operators wrote, so it makes no plan"},
+	{ReplicaLost, Warning, "the replica that answers can't reach another replica of the group"},
+	{ElectionLost, Warning, "the election engine of the group does not answer, or was restored from a backup"},
+	{GroupEvent, Warning, "something happened in the group within the last hour that an operator should check, such as writes that the election engine had lost"},
 	{NoPlan, Warning, "no plan has been published yet"},
 	{PlanRefused, Warning, "a plan violated an invariant; the previous assignment stayed in force"},
 	{Stopping, Warning, "the server is stopping"},
@@ -177,8 +181,6 @@ var codes = []CodeInfo{
 	{PolicyNotInForce, Warning, "a LoadBalancingPolicy of the Kubernetes cluster is not in force for one of its targets, or its status can't be written"},
 	{BudgetNearlyUsed, Warning, "a limit of the server is used to 80% or more"},
 	{CertificateEnds, Warning, "a certificate ends soon"},
-	{ReplicaLost, Warning, "the replica that answers can't reach another replica of the group"},
-	{ElectionLost, Warning, "the election engine of the group does not answer, or was restored from a backup"},
 	{ElectionFull, Warning, "the election engine of the group has little space left, has an alarm, or lacks a member"},
 	{ReplicasDiffer, Warning, "the replicas of a group have different configuration files"},
 	{ServicePaused, Notice, "the weights of a service are frozen by an operator"},

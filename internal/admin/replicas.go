@@ -103,18 +103,19 @@ type ReplicaGroup struct {
 	Role           string         `json:"role"`               // "alone" without a group: the rest is empty then
 	Since          time.Time      `json:"since"`              // of the role
 	Leader         string         `json:"leader,omitempty"`   // missing where no replica is known to lead
-	LedSince       time.Time      `json:"led_since,omitzero"` // when the first plan of the leader's epoch came to this replica
+	LedSince       time.Time      `json:"led_since,omitzero"` // when the leader's first plan came to this replica; missing if it did not see it
 	Epoch          uint64         `json:"epoch"`              // the newest that is known
 	Engine         bool           `json:"engine_reached"`
 	Behind         bool           `json:"engine_behind,omitempty"`    // the engine lost claims that replicas saw
 	EngineWarnings []string       `json:"engine_warnings,omitempty"`  // what the engine will run out of
 	Removes        bool           `json:"removes"`                    // clients may be told that something is absent
-	Spare          int            `json:"failures_to_spare"`          // how many more replicas may fail before none is left
+	Spare          int            `json:"failures_to_spare"`          // how many more replicas may fail before none is left that can lead
 	Agreed         bool           `json:"configuration_agreed"`       // more than half of the group have the configuration of this replica
 	InForce        string         `json:"config_in_force,omitempty"`  // digest of the configuration that the plan is made with
 	Replicas       []ReplicaState `json:"replicas"`                   // sorted by name
 	Takeover       string         `json:"takeover_failure,omitempty"` // why the leader makes no plan
 	Alarms         []string       `json:"alarms,omitempty"`           // the last ones
+	Events         []string       `json:"recent_events,omitempty"`    // those of the alarms that happened once, within the last hour
 }
 
 // ReplicaState is one replica as the one that answers sees it.
@@ -151,6 +152,17 @@ func (g *ReplicaGroup) Live() int {
 	return n
 }
 
+// Reaching counts the live replicas that reach the election engine.
+func (g *ReplicaGroup) Reaching() int {
+	n := 0
+	for i := range g.Replicas {
+		if g.Replicas[i].Live && g.Replicas[i].Engine {
+			n++
+		}
+	}
+	return n
+}
+
 // Caretaker returns the name of the replica that leads without the election engine; "" if none does.
 func (g *ReplicaGroup) Caretaker() string {
 	for i := range g.Replicas {
@@ -161,11 +173,13 @@ func (g *ReplicaGroup) Caretaker() string {
 	return ""
 }
 
-// Troubles tells what is wrong with the group, one sentence each; nil if nothing is.
+// Troubles tells what is wrong with the group at the moment, one sentence each; nil if nothing is.
 func (g *ReplicaGroup) Troubles() []string {
 	var out []string
 	for _, a := range g.Attention() {
-		out = append(out, a.Text)
+		if a.Code != GroupEvent {
+			out = append(out, a.Text)
+		}
 	}
 	return out
 }
@@ -196,6 +210,9 @@ func (g *ReplicaGroup) Attention() []Attention {
 	}
 	for _, text := range g.EngineWarnings {
 		out = append(out, NewAttention(ElectionFull, "%s", text).See(see))
+	}
+	for _, text := range g.Events {
+		out = append(out, NewAttention(GroupEvent, "%s", text).See(see))
 	}
 	digests := map[string]bool{}
 	for i := range g.Replicas {

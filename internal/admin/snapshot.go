@@ -99,7 +99,17 @@ type Restoration struct {
 	Pause   plan.Pauses             `json:"pause"`
 	Resume  []string                `json:"resume"` // services; "" = the pause of all
 
+	Refused []Refused `json:"refused,omitempty"` // what the server refused, or what a dry run shows that it would refuse; not in the lists above
+	// Unchecked are drains of which a dry run can't tell whether the server would refuse them, as SERVICE ADDRESS.
+	Unchecked []string `json:"unchecked,omitempty"`
+
 	services []isobar.Service // of the API, afterwards
+}
+
+// Refused is an entry of a snapshot that the server does not take.
+type Refused struct {
+	What string `json:"what"` // a sentence's subject, such as the health of an endpoint
+	Why  string `json:"why"`
 }
 
 // Empty reports whether nothing has to change.
@@ -241,30 +251,102 @@ func (r *Restoration) restorePauses(want, have plan.Pauses, prune bool) {
 }
 
 // Restore carries a restoration out. It writes all services at once, then marks, then
-// pauses. After an error the rest has not been done: the same snapshot restored again
-// does it. force drains what is left can't carry.
+// pauses. What the server refuses moves to what.Refused. After an error the rest has not been
+// done: the same snapshot restored again does it. force drains what is left can't carry.
 func (r *Remote) Restore(ctx context.Context, what *Restoration, force bool) error {
-	if len(what.Put)+len(what.Deleted) > 0 {
-		if err := r.putServices(ctx, what, force); err != nil {
-			return fmt.Errorf("services: %w", err)
-		}
+	w := &restoring{what: what}
+	if len(what.Put)+len(what.Deleted) > 0 && w.refuses("the services", func() error { return r.putServices(ctx, what, force) }) {
+		what.Put, what.Deleted = nil, nil
 	}
-	for _, h := range what.Health {
-		if _, err := r.SetHealth(ctx, h.Service, h.Address, h.Status, force); err != nil {
-			return fmt.Errorf("health of %s %s: %w", h.Service, h.Address, err)
-		}
+	what.Health = slices.DeleteFunc(what.Health, func(h isobar.HealthOverride) bool {
+		return w.refuses(healthOf(&h), func() error {
+			_, err := r.SetHealth(ctx, h.Service, h.Address, h.Status, force)
+			return err
+		})
+	})
+	what.Resume = slices.DeleteFunc(what.Resume, func(service string) bool {
+		return w.refuses("the end of the pause of "+cmp.Or(service, "all services"), func() error {
+			_, err := r.Resume(ctx, Order{Service: service, Reason: "restored from a snapshot"})
+			return err
+		})
+	})
+	what.Pause = slices.DeleteFunc(what.Pause, func(p plan.Pause) bool {
+		return w.refuses("the pause of "+cmp.Or(p.Service, "all services"), func() error {
+			_, err := r.Pause(ctx, Order{Service: p.Service, Who: p.Who, Reason: p.Reason})
+			return err
+		})
+	})
+	return w.err
+}
+
+// healthOf names a mark.
+func healthOf(h *isobar.HealthOverride) string {
+	if h.Status == isobar.Unknown {
+		return fmt.Sprintf("the health of %s %s", h.Service, h.Address)
 	}
-	for _, service := range what.Resume {
-		if _, err := r.Resume(ctx, Order{Service: service, Reason: "restored from a snapshot"}); err != nil {
-			return fmt.Errorf("resume %s: %w", service, err)
-		}
+	return fmt.Sprintf("the health %s of %s %s", h.Status, h.Service, h.Address)
+}
+
+// restoring is a restoration under way.
+type restoring struct {
+	what *Restoration
+	err  error // why it ended
+}
+
+// refuses writes an entry, and reports whether the server refused it. Another error ends the
+// restoration: the next entry would fail by the same.
+func (w *restoring) refuses(name string, write func() error) bool {
+	if w.err != nil {
+		return false
 	}
-	for _, p := range what.Pause {
-		if _, err := r.Pause(ctx, Order{Service: p.Service, Who: p.Who, Reason: p.Reason}); err != nil {
-			return fmt.Errorf("pause %s: %w", p.Service, err)
-		}
+	err := write()
+	if err == nil {
+		return false
 	}
-	return nil
+	var refusal *StatusError
+	if errors.As(err, &refusal) && slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict}, refusal.Code) {
+		w.what.Refused = append(w.what.Refused, Refused{What: name, Why: oneLine(refusal.Problem.Error)})
+		return true
+	}
+	w.err = fmt.Errorf("%s: %w", name, err)
+	return false
+}
+
+// maxRehearsed bounds how many drains a dry run asks about: each is a preview.
+const maxRehearsed = 50
+
+// Rehearse asks the server which drains of a restoration it would refuse, and moves them to
+// what.Refused. It checks each drain alone, with the services of now: of a drain in a service
+// that is restored, too, nobody can tell.
+func (r *Remote) Rehearse(ctx context.Context, what *Restoration) error {
+	asked := 0
+	var failed error
+	what.Health = slices.DeleteFunc(what.Health, func(h isobar.HealthOverride) bool {
+		if h.Status != isobar.Draining || failed != nil {
+			return false
+		}
+		asked++
+		var d plan.Difference
+		known := asked <= maxRehearsed && !slices.Contains(what.Put, h.Service)
+		if known {
+			var err error
+			var refusal *StatusError
+			d, err = r.WhatIf(ctx, &plan.WhatIf{Drain: []plan.Drain{{Service: h.Service, Address: h.Address}}})
+			if known = err == nil && d.Unchecked == ""; err != nil && !errors.As(err, &refusal) {
+				failed = err
+				return false
+			}
+		}
+		switch {
+		case !known:
+			what.Unchecked = append(what.Unchecked, h.Service+" "+h.Address)
+		case len(d.Refusals) > 0:
+			what.Refused = append(what.Refused, Refused{What: healthOf(&h), Why: "the remaining capacity could not carry the traffic: " + oneLine(d.Refusals[0])})
+			return true
+		}
+		return false
+	})
+	return failed
 }
 
 func (r *Remote) putServices(ctx context.Context, what *Restoration, force bool) error {

@@ -116,7 +116,7 @@ type groupConfiguration struct {
 	provided  *offered   // by which the providers of this replica list endpoints; nil = the file of the start
 	providing providing
 	followed  followed
-	alone     int // services of the API and marks of the time before the group
+	before    *before // until this replica has the group's state; nil = it has
 
 	// digestInForce names the configuration that this replica's plans are made with.
 	digestInForce atomic.Pointer[string]
@@ -252,10 +252,12 @@ func (c *groupConfiguration) followPlan() error {
 	if err != nil {
 		return err
 	}
-	if c.alone > 0 {
-		c.self.AlarmOnce(fmt.Sprintf("this replica had %d services of the admin API and health marks of its own when it joined the group, which has others: "+
-			"a copy is in its state directory as %s", c.alone, singleKey))
-		c.alone = 0
+	if c.before != nil {
+		entries, err := o.entries()
+		if err != nil {
+			return err
+		}
+		c.settle(entries)
 	}
 	c.inForce = nil
 	if err := c.registry.Follow(marks.WithServices(api), &file); err != nil {

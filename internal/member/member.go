@@ -6,7 +6,6 @@ package member
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -153,14 +152,16 @@ func (m *Member) join(o *replica.Options, tls identity.Options) (err error) {
 	if single != nil {
 		o.Known.Version = max(single.Version, single.Reserved)
 	}
+	if m.configuration.before, err = (disk{kept}).keepSingle(m.configuration.registry, single); err != nil {
+		return err
+	}
 	if m.self.Replica, err = replica.New(*o); err != nil {
 		return errors.Join(err, m.election.close())
 	}
 	offers := m.configuration.offers
 	offers.joined, m.configuration.provided = true, offers.own()
 	m.operators.self, m.operators.registry = &m.self, m.configuration.registry
-	m.configuration.alone, err = disk{kept}.keepSingle(m.configuration.registry)
-	return err
+	return nil
 }
 
 // Serve names the loop that decides with the group. unserved is closed when the server,
@@ -282,8 +283,6 @@ type disk struct{ state State }
 const (
 	replicaKey     = "replica"
 	replicaPlanKey = "replica-plan"
-	// singleKey has what operators wrote before the server was a replica.
-	singleKey = "sources-alone"
 )
 
 // LoadReplica implements [replica.Disk].
@@ -297,21 +296,3 @@ func (d disk) LoadPlan() ([]byte, error) { return d.state.Read(replicaPlanKey) }
 
 // SavePlan implements [replica.Disk].
 func (d disk) SavePlan(data []byte) error { return d.state.Write(replicaPlanKey, data) }
-
-// keepSingle keeps a copy of what operators wrote before this server was a replica. The
-// first leader of a group brings its own into the group. Others follow the group, and
-// say that theirs is not in force. It returns how many entries it kept.
-func (d disk) keepSingle(registry *discovery.Registry) (kept int, err error) {
-	if joined, err := d.LoadReplica(); err != nil || joined != nil {
-		return 0, err
-	}
-	entries, err := registry.Entries()
-	if err != nil || len(entries) == 0 {
-		return 0, err
-	}
-	data, err := json.Marshal(entries)
-	if err != nil {
-		return 0, err
-	}
-	return len(entries), d.state.Write(singleKey, data)
-}

@@ -45,8 +45,21 @@ func (s *self) explained(err error) error {
 	if !errors.Is(err, group.ErrNotLeading) {
 		return err
 	}
-	if leader := s.Status().Leader; leader != "" && leader != s.name {
-		return fmt.Errorf("%w: replica %s leads the group; ask it", control.ErrFollower, leader)
+	status := s.Status()
+	engine := false
+	for i := range status.Replicas {
+		q := &status.Replicas[i]
+		if q.Cares {
+			return fmt.Errorf("%w: no replica leads the group, because the election engine can't be reached; replica %s is the caretaker: "+
+				"health counts, and weights stay as they are", control.ErrFollower, q.Name)
+		}
+		engine = engine || q.Live && q.Engine
+	}
+	switch {
+	case status.Leader != "" && status.Leader != s.name:
+		return fmt.Errorf("%w: replica %s leads the group; ask it", control.ErrFollower, status.Leader)
+	case !engine:
+		return fmt.Errorf("%w: no replica leads the group, because the election engine can't be reached", control.ErrFollower)
 	}
 	return fmt.Errorf("%w: no replica leads the group at the moment", control.ErrFollower)
 }

@@ -39,7 +39,7 @@ func (c *groupConfiguration) assume() (*plan.Opened, plan.Pauses, error) {
 		return nil, nil, fmt.Errorf("what operators wrote: %w", err)
 	}
 	c.self.EndAlarm(alarmOperators)
-	c.assumed, c.alone = epoch, 0
+	c.assumed = epoch
 	if base == nil {
 		return nil, paused, nil
 	}
@@ -66,6 +66,9 @@ func (c *groupConfiguration) recall(ctx context.Context, base *opened) (plan.Pau
 	} else {
 		maps.Copy(newer.Entries, pauses)
 	}
+	if w, err = c.bring(ctx, w, base); err != nil {
+		return nil, err
+	}
 	if w, err = c.restore(ctx, w, newer); err != nil {
 		return nil, err
 	}
@@ -80,6 +83,7 @@ func (c *groupConfiguration) recall(ctx context.Context, base *opened) (plan.Pau
 	if err != nil {
 		return nil, err
 	}
+	c.settle(w.Entries)
 	if err := c.registry.Follow(entries, file); err != nil {
 		return nil, err
 	}
@@ -119,18 +123,27 @@ func (c *groupConfiguration) inherited(base *opened) (*discovery.Configured, wri
 		maps.Copy(entries, pauses)
 		return c.chosen(base), written{Entries: entries}, nil
 	}
-	_, api := base.configured()
+	entries, err := base.entries()
+	if err != nil {
+		return nil, written{}, err
+	}
+	return c.chosen(base), written{Sequence: base.operators.Sequence, Entries: entries}, nil
+}
+
+// entries returns what operators wrote, as a plan has it.
+func (o *opened) entries() (map[string][]byte, error) {
+	_, api := o.configured()
 	entries, err := discovery.ServiceEntries(api)
 	if err != nil {
-		return nil, written{}, err
+		return nil, err
 	}
-	paused, err := pauseEntries(base.Saved.Paused)
+	paused, err := pauseEntries(o.Saved.Paused)
 	if err != nil {
-		return nil, written{}, err
+		return nil, err
 	}
 	maps.Copy(entries, paused)
-	maps.Copy(entries, base.operators.Entries)
-	return c.chosen(base), written{Sequence: base.operators.Sequence, Entries: entries}, nil
+	maps.Copy(entries, o.operators.Entries)
+	return entries, nil
 }
 
 // chosen is the configuration that a new leader begins with: its own file's where the

@@ -50,7 +50,7 @@ type Replica struct {
 	// unreadable is the version of the newest plan that this replica could not read.
 	unreadable uint64
 	since      time.Time // of the role
-	ledAt      time.Time // when the first plan of the claim came whose plan is served
+	ledAt      time.Time // when the first plan of the claim came whose plan is served; zero = it did not come here
 }
 
 // New makes a replica. On an error the listener is left to the caller.
@@ -240,7 +240,10 @@ const maxAlarms = 10
 const alarmsOfNode, alarmUnreadable = "node ", "unreadable plan"
 
 // alarm is a state or event that an operator should know. There is one of each state.
-type alarm struct{ of, text string }
+type alarm struct {
+	of, text string
+	at       time.Time
+}
 
 // alarm notes a state, or that it is over, where the text is empty. r.mu is held.
 func (r *Replica) alarm(of, text string) {
@@ -256,7 +259,7 @@ func (r *Replica) alarm(of, text string) {
 	}
 	if text != "" {
 		r.log.Error("the group of replicas needs attention", "alarm", text)
-		r.alarms = append(r.alarms, alarm{of, text})
+		r.alarms = append(r.alarms, alarm{of, text, time.Now()})
 	}
 	if len(r.alarms) > maxAlarms {
 		r.alarms = r.alarms[1:]
@@ -266,7 +269,10 @@ func (r *Replica) alarm(of, text string) {
 // serve notes which plan clients get; r.mu is held.
 func (r *Replica) serve(p *group.Plan) {
 	if p.Claim != r.served.Claim {
-		r.ledAt = time.Now()
+		r.ledAt = time.Time{}
+		if p.Version == p.Claim.First {
+			r.ledAt = time.Now()
+		}
 	}
 	r.served = Served{Plan: *p, Opened: r.opened[p.Version], At: time.Now()}
 	for version := range r.opened {

@@ -48,6 +48,16 @@ func load(disk Disk, known group.Known) (group.Saved, error) {
 	return saved, nil
 }
 
+// ForgetPlan removes the plan that a disk has of the group. What the replica knows of epochs
+// and versions stays.
+func ForgetPlan(disk Disk) error {
+	data, err := proto.Marshal(&peerv1.SavedPlan{Format: savedFormat})
+	if err != nil {
+		return err
+	}
+	return disk.SavePlan(data)
+}
+
 // formatted is a state with a format.
 type formatted interface {
 	proto.Message

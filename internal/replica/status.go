@@ -15,17 +15,20 @@ type Status struct {
 	Role   string    `json:"role"`
 	Since  time.Time `json:"since"` // of the role
 	Leader string    `json:"leader,omitempty"`
-	// LedSince is when the first plan of the leader's epoch came to this replica.
+	// LedSince is when the leader's first plan came to this replica; zero if it came before this
+	// replica started, or did not come here.
 	LedSince time.Time `json:"led_since,omitzero"`
 
 	Epoch   uint64 `json:"epoch"` // of the newest claim that is known
 	Engine  bool   `json:"engine_reached"`
 	Behind  bool   `json:"engine_behind,omitempty"` // the engine lost claims that replicas saw
 	Removes bool   `json:"removes"`                 // clients may be told that something is absent
-	// Spare is how many more replicas may fail before none is left.
+	// Spare is how many more replicas may fail before none is left that can lead: one that does not
+	// reach the engine can't.
 	Spare    int            `json:"failures_to_spare"`
 	Replicas []MemberStatus `json:"replicas"` // sorted by name
 	Alarms   []string       `json:"alarms,omitempty"`
+	Events   []string       `json:"recent_events,omitempty"` // those of the alarms that happened once, within the last hour
 }
 
 // MemberStatus is one replica as the one that answers sees it.
@@ -58,10 +61,13 @@ func (r *Replica) Status() Status {
 	v, leader := r.node.View(now), r.node.Leader(now)
 	s := Status{
 		Group: r.opts.Group, Name: r.self.Name, Role: v.Role.String(), Since: r.since, Leader: leader, Epoch: v.Newest.Epoch,
-		Engine: v.Engine, Behind: v.Behind, Removes: r.node.Removes(now), Spare: v.Reaches - 1,
+		Engine: v.Engine, Behind: v.Behind, Removes: r.node.Removes(now), Spare: spare(&v),
 	}
 	for _, a := range r.alarms {
 		s.Alarms = append(s.Alarms, a.text)
+		if a.of == a.text && time.Since(a.at) < recentEvent {
+			s.Events = append(s.Events, a.text)
+		}
 	}
 	if leader != "" && r.served.Claim == v.Newest {
 		s.LedSince = r.ledAt
@@ -76,6 +82,23 @@ func (r *Replica) Status() Status {
 	}
 	sortReplicas(s.Replicas)
 	return s
+}
+
+// recentEvent is how long an alarm about something that happened once is recent.
+const recentEvent = time.Hour
+
+// spare returns how many more replicas may fail before none is left that can lead.
+func spare(v *group.View) int {
+	n := 0
+	if v.Engine {
+		n++
+	}
+	for i := range v.Peers {
+		if p := &v.Peers[i]; p.Live && p.Status.Engine {
+			n++
+		}
+	}
+	return max(0, n-1)
 }
 
 func (r *Replica) peerStatus(p *group.PeerView, leader string) MemberStatus {

@@ -42,6 +42,9 @@ func (s *Server) openOffers() reload.Group {
 func (s *Server) joinGroup() (err error) {
 	c := s.settings.Fixed.Replicas
 	if c == nil {
+		if err := member.Alone(s.kept, s.registry); err != nil {
+			s.log.Error("could not note that this server has left its group of replicas", "error", err)
+		}
 		return nil
 	}
 	s.member, err = member.Join(&member.Options{

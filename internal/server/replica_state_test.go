@@ -249,6 +249,7 @@ func TestEngineLosesWrites(t *testing.T) {
 		alarms := m.group().Alarms
 		return len(alarms) == 1 && strings.Contains(alarms[0], "1 entries are written again: ") && strings.Contains(alarms[0], "checkout")
 	})
+	attends(t, m.status(), admin.GroupEvent)
 	m.writes("POST", "/v1/resume", `{"service": "checkout"}`)
 }
 
