@@ -137,6 +137,9 @@ var operatorPages = map[string][]pageCommand{
 	"docs/how-to/replicas.md": {
 		{line: "isobar check -c isobar.yaml", prints: "isobar.yaml"},
 		{line: "isobar replicas status", prints: "leader isobar-0"},
+		{line: "isobar snapshot save alone.json", prints: "alone.json: 0 services"},
+		{line: "isobar snapshot restore alone.json --prune --dry-run", prints: "nothing to change"},
+		{line: "isobar snapshot restore alone.json --prune", prints: "nothing to change"},
 		{line: "isobar snapshot save operators.json", prints: "operators.json: 0 services"},
 		{line: "isobar snapshot restore operators.json --dry-run", prints: "nothing to change"},
 		{line: "isobar snapshot restore operators.json", prints: "nothing to change"},
