@@ -17,13 +17,7 @@ import (
 // load, on the leader and on the follower; and that both still name a client that has no load
 // report stream.
 func TestClientsReportToOtherReplicas(t *testing.T) {
-	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
-	peers := []string{"a=" + listen[0], "b=" + listen[1]}
-	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
-	a := startMember(t, replicaConfig(t, "a", listen[0], election, checkoutAndCart, peers...))
-	testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
-	b := startMember(t, replicaConfig(t, "b", listen[1], election, checkoutAndCart, peers...))
-	testhelp.Eventually(t, "b follows", func() bool { return b.group().Removes })
+	a, b := startPair(t, "")
 
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -66,17 +60,7 @@ func TestClientsReportToOtherReplicas(t *testing.T) {
 func TestReportsOfSubscribersOfOtherReplicas(t *testing.T) {
 	for _, role := range []string{"leader", "follower"} {
 		t.Run("reports to the "+role, func(t *testing.T) {
-			listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
-			peers := []string{"a=" + listen[0], "b=" + listen[1]}
-			election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
-			begin := func(n int) *member {
-				text := replicaConfig(t, string(rune('a'+n)), listen[n], election, checkoutAndCart, peers...)
-				return startMember(t, strings.Replace(text, "xds: {", "xds: {reports: subscribed, ", 1))
-			}
-			a := begin(0)
-			testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
-			b := begin(1)
-			testhelp.Eventually(t, "b follows", func() bool { return b.group().Removes })
+			a, b := startPair(t, "reports: subscribed, ")
 			reporter, subscribed := a, b
 			if role == "follower" {
 				reporter, subscribed = b, a
@@ -106,6 +90,23 @@ func TestReportsOfSubscribersOfOtherReplicas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// startPair starts two replicas, of which a leads and b follows. xds is added to the section of
+// that name.
+func startPair(t *testing.T, xds string) (a, b *member) {
+	t.Helper()
+	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
+	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+	begin := func(name, listening string) *member {
+		text := replicaConfig(t, name, listening, election, checkoutAndCart, "a="+listen[0], "b="+listen[1])
+		return startMember(t, strings.Replace(text, "xds: {", "xds: {"+xds, 1))
+	}
+	a = begin("a", listen[0])
+	testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
+	b = begin("b", listen[1])
+	testhelp.Eventually(t, "b follows", func() bool { return b.group().Removes })
+	return a, b
 }
 
 func rejectedEntries(t *testing.T, m *member) (sum float64) {
