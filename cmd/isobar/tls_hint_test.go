@@ -88,6 +88,45 @@ func TestTLSHints(t *testing.T) {
 	}
 }
 
+// TestTLSHintAfterReset: the hint does not depend on whether the request was under way
+// when the server refused the certificate.
+func TestTLSHintAfterReset(t *testing.T) {
+	ours, theirs := identitytest.NewCA(t), identitytest.NewCA(t)
+	trusted, other := ours.Write(t.TempDir(), identitytest.Leaf{}), theirs.Write(t.TempDir(), identitytest.Leaf{})
+	pair, err := tls.X509KeyPair(ours.Issue(identitytest.Leaf{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert}
+	config.ClientCAs = x509.NewCertPool()
+	config.ClientCAs.AppendCertsFromPEM(ours.PEM)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := &http.Server{Handler: http.NotFoundHandler(), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), ReadHeaderTimeout: time.Minute}
+	defer web.Close()
+	go func() { _ = web.Serve(tls.NewListener(&firstIsReset{Listener: listener}, config)) }()
+	failsWith(t, "the server refuses the certificate of --cert: the server's client_ca does not sign it",
+		"clients", "--admin", "https://"+listener.Addr().String(), "--ca", trusted.ClientCA, "--cert", other.Cert, "--key", other.Key)
+}
+
+// firstIsReset is a listener whose first connection is reset.
+type firstIsReset struct {
+	net.Listener
+	later bool
+}
+
+func (l *firstIsReset) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil && !l.later {
+		l.later = true
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
+	}
+	return conn, err
+}
+
 // failsWith runs a command that has to fail with a text.
 func failsWith(t *testing.T, says string, args ...string) {
 	t.Helper()

@@ -50,6 +50,7 @@ type Remote struct {
 	base   *url.URL
 	client *http.Client
 	token  string
+	tls    *tls.Config        // how https addresses are spoken with; nil = as the system does
 	hint   func(error) string // what to do about a connection that failed; "" = it does not know
 }
 
@@ -59,6 +60,7 @@ type RemoteOption func(*Remote)
 // WithTLS sets how https addresses are spoken with.
 func WithTLS(c *tls.Config) RemoteOption {
 	return func(r *Remote) {
+		r.tls = c
 		r.client.Transport = &http.Transport{
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: c, ForceAttemptHTTP2: true, TLSHandshakeTimeout: remoteTimeout,
 		}
@@ -111,13 +113,38 @@ func (r *Remote) get(ctx context.Context, path string, query url.Values, out any
 
 // unanswered says what may be the matter where there was no answer.
 func (r *Remote) unanswered(ctx context.Context, host string, err error) error {
-	if hint := r.hint(err); hint != "" {
+	hint := r.hint(err)
+	if hint == "" && r.tls != nil {
+		if refusal := tlsRefusal(ctx, host, r.tls); refusal != nil {
+			hint = r.hint(refusal)
+		}
+	}
+	if hint != "" {
 		return fmt.Errorf("%w: %s", err, hint)
 	}
 	if strings.Contains(err.Error(), "malformed HTTP response") || greetsAsHTTP2(ctx, host) {
 		return fmt.Errorf("%s speaks gRPC, or TLS: the admin interface is at admin.listen, 127.0.0.1:18080 by default, and https:// where it has tls", host)
 	}
 	return fmt.Errorf("%w: is isobar running there, and is this its admin address?", err)
+}
+
+// tlsRefusal is why a server refuses a TLS connection, nil where it does not, or does not say.
+// With TLS 1.3 a server refuses the client's certificate after the client's handshake has ended:
+// its alert is lost where the request is on its way already, and not where nothing is sent.
+func tlsRefusal(ctx context.Context, host string, config *tls.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, greetingWait)
+	defer cancel()
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	deadline, _ := ctx.Deadline()
+	if conn.SetReadDeadline(deadline) != nil {
+		return nil
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err
 }
 
 // greetsAsHTTP2 reports whether a listener speaks first, with the settings of
