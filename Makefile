@@ -35,16 +35,18 @@ test test-race test-norace: export RAPID_SEED ?= 1
 
 test: test-race test-norace ## run all tests: with the race detector, then what is too heavy for it
 
-# internal/server alone takes 7 minutes on a quiet machine of 2 cores.
+# Of internal/server, tests that mostly wait run four at once.
 test-race: tools ## run the tests with the race detector (without where there is no C compiler)
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector; install gcc to have it"
-	$(GO) test $(RACE) -timeout 20m ./...
+	$(GO) test $(RACE) -timeout 20m -parallel 4 ./...
 
-# Simulations and comparisons with a linear program carry the build tag !race;
-# their packages run once more without the detector.
-test-norace: tools ## run the packages that have tests which leave the race detector out
-	@pkgs=$$(grep -rl --include='*_test.go' -e '^//go:build .*!race' . | xargs -r -n1 dirname | sort -u); \
-	if [ -n "$$pkgs" ]; then echo "$(GO) test" $$pkgs; $(GO) test $$pkgs; fi
+# Simulations, comparisons with a linear program and tests that read the whole repository
+# run nothing concurrently. Their files carry the build tag !race.
+test-norace: tools ## run the tests that leave the race detector out
+	@files=$$(grep -rl --include='*_test.go' -e '^//go:build .*!race' .); \
+	tests=$$(sed -nE 's/^func ((Test|Fuzz)[A-Za-z0-9_]*)\(. \*testing\.[TF]\).*/\1/p' $$files | sort -u | paste -sd'|' -); \
+	pkgs=$$(dirname $$files | sort -u | tr '\n' ' '); \
+	echo "$(GO) test -run '^($$tests)\$$' $$pkgs"; $(GO) test -timeout 20m -run "^($$tests)\$$" $$pkgs
 
 # Programs that tests need: GLPK is the oracle of the solver's, Redis is probed by
 # the checker's, promtool reads the alert rules, dnsmasq resolves names. As root on

@@ -1,3 +1,5 @@
+//go:build !race
+
 package health_test
 
 import (

@@ -368,7 +368,9 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 				return
 			}
 			synctest.Wait()
-			_, err = client.FetchClientStatus(w.t.Context(), &statusv3.ClientStatusRequest{})
+			if asked%8 == 7 {
+				_, err = client.FetchClientStatus(w.t.Context(), &statusv3.ClientStatusRequest{})
+			}
 		}
 		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "too many large answers that clients have not read yet") || asked < 10 {
 			t.Errorf("after %d answers: %v", asked, err)

@@ -33,6 +33,7 @@ import (
 // with blank fields and one that grew over the limit took large services down
 // elsewhere.
 func TestBadFilesKeepTheLastGood(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "isobar.yaml")
 	write := func(text string) {
 		t.Helper()

@@ -26,6 +26,7 @@ import (
 // divided once another one is back, without an answer that goes back, and that a client that
 // always comes back to the same replica is left alone.
 func TestReplicasShareConnections(t *testing.T) {
+	t.Parallel()
 	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
 	peers := []string{"a=" + listen[0], "b=" + listen[1]}
 	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
@@ -131,6 +132,7 @@ func watchEDS(ctx context.Context, address, node string) error {
 // TestTrafficBetweenReplicas asserts that the leader sends of each plan only what changed,
 // while clients report load that varies.
 func TestTrafficBetweenReplicas(t *testing.T) {
+	t.Parallel()
 	const services, clients = 50, 50
 	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
 	peers := []string{"a=" + listen[0], "b=" + listen[1]}
@@ -189,6 +191,7 @@ func gauge(t *testing.T, m *member, name string) float64 {
 // TestCheckersOfAFollower asserts that an endpoint which checkers find down loses its traffic although
 // all of them are connected to a follower, and also once that one leads.
 func TestCheckersOfAFollower(t *testing.T) {
+	t.Parallel()
 	const services = `- name: checkout
   health_checks: [{tcp: {}, interval: 1s, timeout: 500ms, unhealthy_threshold: 2, healthy_threshold: 1}]
   localities:

@@ -127,6 +127,7 @@ const twoZones = "- name: checkout\n  localities:\n" +
 // fleet has reported load; that it then goes on from what clients do; and that all this
 // holds on followers, and after another replica has taken over meanwhile.
 func TestAllDisksLost(t *testing.T) {
+	t.Parallel()
 	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
 	peers := []string{"a=" + listen[0], "b=" + listen[1]}
 	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
@@ -240,6 +241,7 @@ func (m *member) drops() (last func() bool) {
 // TestReplicasThatStopAfterTheirLeader asserts that clients drop nothing more once all replicas
 // have been stopped, the leader first: before another one leads, or a moment later.
 func TestReplicasThatStopAfterTheirLeader(t *testing.T) {
+	t.Parallel()
 	for _, after := range []string{"the leader has left", "another one leads"} {
 		t.Run(after, func(t *testing.T) {
 			listen := []string{testhelp.FreePort(t), testhelp.FreePort(t), testhelp.FreePort(t)}
@@ -286,6 +288,7 @@ const sheddingCheckout = "- name: checkout\n  max_shed: 0.5\n  localities:\n" +
 // TestReplicasThatStopTogether asserts that clients of the leader and of a follower drop nothing
 // more once all replicas have been stopped at the same time.
 func TestReplicasThatStopTogether(t *testing.T) {
+	t.Parallel()
 	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
 	peers := []string{"a=" + listen[0], "b=" + listen[1]}
 	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))

@@ -121,6 +121,7 @@ func (m *member) listedPorts() string {
 // control plane lists less removes nothing until it has been complete for long enough;
 // that it takes what is added at once; and that the last replica of a group goes on so.
 func TestGroupBesideAnotherControlPlane(t *testing.T) {
+	t.Parallel()
 	first, second := startControlPlane(t, 1, 2), startControlPlane(t, 1)
 	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
 	peers := []string{"a=" + listen[0], "b=" + listen[1]}

@@ -17,6 +17,7 @@ import (
 // load, on the leader and on the follower; and that both still name a client that has no load
 // report stream.
 func TestClientsReportToOtherReplicas(t *testing.T) {
+	t.Parallel()
 	a, b := startPair(t, "")
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -58,6 +59,7 @@ func TestClientsReportToOtherReplicas(t *testing.T) {
 // may report, and the subscription of the client is on another replica; and that reports on
 // services to which no client of the locality subscribes do not.
 func TestReportsOfSubscribersOfOtherReplicas(t *testing.T) {
+	t.Parallel()
 	for _, role := range []string{"leader", "follower"} {
 		t.Run("reports to the "+role, func(t *testing.T) {
 			a, b := startPair(t, "reports: subscribed, ")

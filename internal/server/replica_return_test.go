@@ -98,6 +98,7 @@ func (l *left) told(t *testing.T, a *member) {
 // group goes with it into the group, if the group has had no write since, also if the election
 // engine is empty, and that it is kept over the next restarts.
 func TestReplicaReturnsToItsGroup(t *testing.T) {
+	t.Parallel()
 	for name, empty := range map[string]bool{"as it was": false, "empty": true} {
 		t.Run(name, func(t *testing.T) {
 			l := leaves(t)

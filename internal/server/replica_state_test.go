@@ -306,6 +306,7 @@ func TestMarksWithoutALeader(t *testing.T) {
 // of an entry that it can't read, writes it again and says so. If no plan has the entry, clients
 // keep the last plan, and status names the entry until it is removed.
 func TestUnreadableWritesOfOperators(t *testing.T) {
+	t.Parallel()
 	listen := testhelp.FreePort(t)
 	dir := filepath.Join(t.TempDir(), "election")
 	config := replicaConfig(t, "a", listen, fmt.Sprintf("{file: %q}", dir), fileServices, "a="+listen)
@@ -398,6 +399,7 @@ func TestUnreadableWritesOfOperators(t *testing.T) {
 // that may succeed. Once all have failed, the last one keeps it, and all are alive: neither
 // another leader nor a restart helps.
 func TestNoReplicaCanTakeOver(t *testing.T) {
+	t.Parallel()
 	listenA, listenB := testhelp.FreePort(t), testhelp.FreePort(t)
 	dir := filepath.Join(t.TempDir(), "election")
 	operators := filepath.Join(dir, "test.operators")
