@@ -35,10 +35,11 @@ test test-race test-norace: export RAPID_SEED ?= 1
 
 test: test-race test-norace ## run all tests: with the race detector, then what is too heavy for it
 
-# Of internal/server, tests that mostly wait run four at once.
+# Many tests wait for real processes and elections: one package more than there are
+# processors runs at once, and of internal/server up to four tests.
 test-race: tools ## run the tests with the race detector (without where there is no C compiler)
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector; install gcc to have it"
-	$(GO) test $(RACE) -timeout 20m -parallel 4 ./...
+	$(GO) test $(RACE) -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 ./...
 
 # Simulations, comparisons with a linear program and tests that read the whole repository
 # run nothing concurrently. Their files carry the build tag !race.

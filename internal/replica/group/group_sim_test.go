@@ -1,3 +1,5 @@
+//go:build !race
+
 package group_test
 
 import (
@@ -10,7 +12,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("replicas.seeds", defaultSeeds, "how many groups to simulate")
+	seeds = flag.Int("replicas.seeds", 1000, "how many groups to simulate")
 	first = flag.Uint64("replicas.first", 1, "the first seed")
 	trace = flag.Bool("replicas.trace", false, "with -v, log everything that happens")
 )
