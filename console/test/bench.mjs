@@ -160,6 +160,31 @@ async function costs() {
   if (readers.ended > 0) throw new Error(`${readers.ended} consoles lost their stream: the figures are of fewer than ${consoles}`);
 }
 
+/**
+ * The frames of 300 steps through the list. The server's own decisions take both cores for a
+ * part of each 5 s, and a pass takes about as long: one pass alone tells little.
+ */
+async function scrolled(page, i) {
+  await page.goto(`${base}/ui/?pass=${i}`);
+  await page.locator('tbody tr.data').first().waitFor();
+  return page.evaluate(async () => {
+    const list = document.querySelector('.tall');
+    const times = [];
+    let last = performance.now();
+    let rows = 0;
+    for (let i = 0; i < 300; i++) {
+      list.scrollTop += 700;
+      await new Promise((done) => requestAnimationFrame(done));
+      const now = performance.now();
+      times.push(now - last);
+      last = now;
+      rows = Math.max(rows, list.querySelectorAll('tbody tr').length);
+    }
+    times.sort((a, b) => a - b);
+    return { median: times[150], p99: times[296], rows };
+  });
+}
+
 for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => process.exit(1));
 process.once('exit', () => children.forEach((child) => child.kill('SIGKILL')));
 
@@ -189,24 +214,12 @@ try {
   }
   paints.sort((a, b) => a - b);
   say('from the address to the first row, median of 5', `${paints[2].toFixed(0)} ms (aim 1000 ms)`);
-  const frames = await page.evaluate(async () => {
-    const list = document.querySelector('.tall');
-    const times = [];
-    let last = performance.now();
-    let rows = 0;
-    for (let i = 0; i < 300; i++) {
-      list.scrollTop += 700;
-      await new Promise((done) => requestAnimationFrame(done));
-      const now = performance.now();
-      times.push(now - last);
-      last = now;
-      rows = Math.max(rows, list.querySelectorAll('tbody tr').length);
-    }
-    times.sort((a, b) => a - b);
-    return { median: times[150], p99: times[296], rows, top: list.scrollTop };
-  });
-  say('frames while scrolling, median and 99th percentile', `${frames.median.toFixed(0)} ms, ${frames.p99.toFixed(0)} ms (aim 50 ms)`);
-  say('rows in the page, at most', String(frames.rows));
+  const passes = [];
+  for (let i = 0; i < 5; i++) passes.push(await scrolled(page, i));
+  const p99 = passes.map((p) => p.p99);
+  say('frames while scrolling, median', `${median(passes.map((p) => p.median)).toFixed(0)} ms (aim 50 ms)`);
+  say('99th percentile of frames, median of 5 passes', `${median(p99).toFixed(0)} ms (${Math.min(...p99).toFixed(0)} to ${Math.max(...p99).toFixed(0)} ms; aim 50 ms)`);
+  say('rows in the page, at most', String(Math.max(...passes.map((p) => p.rows))));
   await browser.close();
 } finally {
   for (const child of children) child.kill('SIGKILL');
