@@ -233,6 +233,14 @@ async function questions(address, page) {
     await field.fill('2:03 PM');
     await field.press('Enter');
     await page.getByText(/^Write the minute as/).waitFor();
+    // A minute to come has no answer yet, and seconds count.
+    await field.fill('2096-01-02 14:03');
+    await field.press('Enter');
+    await page.getByText('This minute is still to come.').waitFor();
+    await field.fill('2026-01-02 14:03:30');
+    await field.press('Enter');
+    await page.waitForURL(/at=2026-01-0\d/);
+    assert.match(await field.inputValue(), / 14:03:30$/);
     await field.fill(minute.replace('T', ' '));
     await field.press('Enter');
     await page.waitForURL((url) => new URLSearchParams(url.hash.split('?')[1]).get('to')?.endsWith(':00.000Z'));
