@@ -173,6 +173,9 @@ export interface Verdict {
   address: string;
   locality?: string;
   status: string;
+  frozen?: boolean; // too few fresh votes confirm or change it
+  pending?: boolean; // no traffic until the first verdict
+  held?: boolean; // voted down, and not believed yet
   why?: string;
   since?: string;
   votes?: { checker: string; status: string; domain?: string }[];
