@@ -384,6 +384,8 @@ async function parts(address, page) {
 
 /** What is typed into any field counts, and fields offer what there is. */
 async function fields(address, page) {
+  await page.goto(`${address}#/whatif?lose=us-east-b`);
+  await page.getByRole('alert').getByText('Did you mean us-east/b?').waitFor();
   await page.goto(`${address}#/whatif`);
   await page.getByLabel('in these localities').fill('us-east/b');
   await page.getByText('Name the service of which the capacity changes.').waitFor();
