@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/isobar-xds/isobar"
@@ -51,7 +52,7 @@ func (s *objectAPI) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain)
 		return nil, true
 	}
 	p := Problem{
-		Error: "the remaining capacity could not carry the traffic: " + breaches[0],
+		Error: whyNoDrain(breaches[0]),
 		Fix:   "add capacity first, or force it: ?force=true, or --force on the command line",
 	}
 	for i, text := range breaches {
@@ -62,6 +63,14 @@ func (s *objectAPI) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain)
 	}
 	fail(w, http.StatusConflict, p)
 	return nil, false
+}
+
+// whyNoDrain makes the worst breach of a drain its refusal.
+func whyNoDrain(breach string) string {
+	if strings.HasPrefix(breach, plan.NoReserve) { // the rest carries the traffic, but no further loss
+		return breach
+	}
+	return "the remaining capacity could not carry the traffic: " + breach
 }
 
 // beginDrain locks s.drains for a request that drains an endpoint; unlock releases it

@@ -341,7 +341,7 @@ func (r *Remote) Rehearse(ctx context.Context, what *Restoration) error {
 		case !known:
 			what.Unchecked = append(what.Unchecked, h.Service+" "+h.Address)
 		case len(d.Refusals) > 0:
-			what.Refused = append(what.Refused, Refused{What: healthOf(&h), Why: "the remaining capacity could not carry the traffic: " + oneLine(d.Refusals[0])})
+			what.Refused = append(what.Refused, Refused{What: healthOf(&h), Why: whyNoDrain(oneLine(d.Refusals[0]))})
 			return true
 		}
 		return false
