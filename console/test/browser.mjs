@@ -457,7 +457,7 @@ async function file(address, page) {
 async function losses(address, page) {
   await page.goto(`${address}#/regions`);
   // Each zone is named, with a yes or no of its own.
-  await page.getByRole('row', { name: /^us-east\/b (yes the other zones would carry|no \d+ of \d+ services? would)/ }).waitFor({ timeout: 150_000 });
+  await page.getByRole('row', { name: /^us-east\/b (yes the other zones would carry|just, at the limit \d+ of|no \d+ of \d+ services? would)/ }).waitFor({ timeout: 150_000 });
   await shows(page, /Simulated \d+ (s|min) ago\./);
   await page.screenshot({ path: `${out}losses-1440x900-light.png`, fullPage: true });
   await page.getByRole('link', { name: /^us-east to us-east:/ }).click();

@@ -350,7 +350,7 @@ export interface Flow {
 export interface FlowZone {
   zone: string;
   serves: number;
-  loss?: { services: number; failing: number; alone: number; worst: Reserve[] };
+  loss?: { services: number; failing: number; alone: number; at_limit: number; worst: Reserve[] };
 }
 
 export interface FlowList {
@@ -358,6 +358,7 @@ export interface FlowList {
   places: { place: string; sends: number; serves: number; hosts: boolean }[];
   zones: FlowZone[];
   loss_age_seconds?: number;
+  loss_outdated?: boolean;
   flows: Flow[];
 }
 
