@@ -151,7 +151,7 @@ export interface Explanation {
   hold?: string;
   gap: number;
   plan_gap: number;
-  demand: { rate: number; raw: number; nodes: number; held: number; service: number; measured: boolean };
+  demand: { rate: number; raw: number; nodes: number; held: number; service: number; measured: boolean; variability: number };
   localities: LocalityWhy[];
   binding: { kind: string; locality?: string; text: string };
   runner_up?: { locality: string; worse_ms: number };
