@@ -165,7 +165,9 @@ func (fixedPlan) Beat() time.Time                                            { r
 func (fixedPlan) Ticks() (uint64, time.Duration)                             { return 0, 0 }
 func (fixedPlan) Reserves() (time.Time, []plan.Reserve)                      { return time.Time{}, nil }
 
-func (fixedPlan) Losses() (time.Time, []plan.ZoneLoss) { return time.Time{}, nil }
+func (fixedPlan) Losses(*plan.Plan) (time.Time, []plan.ZoneLoss, bool) {
+	return time.Time{}, nil, false
+}
 
 // reservedPlan is a fixed plan with its reserves.
 type reservedPlan struct{ fixedPlan }

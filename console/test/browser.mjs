@@ -233,6 +233,14 @@ async function questions(address, page) {
     await field.fill('2:03 PM');
     await field.press('Enter');
     await page.getByText(/^Write the minute as/).waitFor();
+    // A minute to come has no answer yet, and seconds count.
+    await field.fill('2096-01-02 14:03');
+    await field.press('Enter');
+    await page.getByText('This minute is still to come.').waitFor();
+    await field.fill('2026-01-02 14:03:30');
+    await field.press('Enter');
+    await page.waitForURL(/at=2026-01-0\d/);
+    assert.match(await field.inputValue(), / 14:03:30$/);
     await field.fill(minute.replace('T', ' '));
     await field.press('Enter');
     await page.waitForURL((url) => new URLSearchParams(url.hash.split('?')[1]).get('to')?.endsWith(':00.000Z'));
@@ -376,6 +384,8 @@ async function parts(address, page) {
 
 /** What is typed into any field counts, and fields offer what there is. */
 async function fields(address, page) {
+  await page.goto(`${address}#/whatif?lose=us-east-b`);
+  await page.getByRole('alert').getByText('Did you mean us-east/b?').waitFor();
   await page.goto(`${address}#/whatif`);
   await page.getByLabel('in these localities').fill('us-east/b');
   await page.getByText('Name the service of which the capacity changes.').waitFor();
@@ -447,7 +457,7 @@ async function file(address, page) {
 async function losses(address, page) {
   await page.goto(`${address}#/regions`);
   // Each zone is named, with a yes or no of its own.
-  await page.getByRole('row', { name: /^us-east\/b (yes the other zones would carry|no \d+ of \d+ services? would)/ }).waitFor({ timeout: 150_000 });
+  await page.getByRole('row', { name: /^us-east\/b (yes the other zones would carry|just, at the limit \d+ of|no \d+ of \d+ services? would)/ }).waitFor({ timeout: 150_000 });
   await shows(page, /Simulated \d+ (s|min) ago\./);
   await page.screenshot({ path: `${out}losses-1440x900-light.png`, fullPage: true });
   await page.getByRole('link', { name: /^us-east to us-east:/ }).click();

@@ -110,7 +110,7 @@ function fits(page) {
   return page.locator('.attention').evaluate((x) => x.getBoundingClientRect().bottom <= x.closest('.scroll').getBoundingClientRect().bottom);
 }
 
-/** Rows stay where they are while the pointer moves over them, and take their order soon after. */
+/** Rows stay where they are while the pointer is over them, and take their order once it leaves. */
 export async function held(browser, address) {
   const line = await firstLine(address);
   const row = (name, utilization, demand) => ({ ...line.services[0], name, demand, fullest: { locality: 'us/a', utilization, ceiling: 0.8 } });
@@ -122,7 +122,11 @@ export async function held(browser, address) {
     await page.getByRole('link', { name: 'one', exact: true }).hover();
     send({ services: [row('two', 0.9, 333)] });
     await page.getByText('333', { exact: true }).waitFor();
+    // The pointer rests, and so do the rows, until it leaves them.
+    await page.waitForTimeout(5000);
     assert.deepEqual(await names(), ['one', 'two']);
+    await page.getByText('order held while the pointer').waitFor();
+    await page.getByRole('heading', { name: 'Services' }).hover();
     for (let i = 0; (await names())[0] !== 'two'; i++) {
       assert.ok(i < 100, `the rows keep an old order: ${await names()}`);
       await page.waitForTimeout(100);

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/isobar-xds/isobar"
@@ -50,10 +51,11 @@ func (s *objectAPI) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain)
 	if len(breaches) == 0 {
 		return nil, true
 	}
-	p := Problem{
-		Error: "the remaining capacity could not carry the traffic: " + breaches[0],
-		Fix:   "add capacity first, or force it: ?force=true, or --force on the command line",
+	p := Problem{Error: "the remaining capacity could not carry the traffic: " + breaches[0]}
+	if rest, ok := strings.CutPrefix(breaches[0], plan.NoReserve); ok { // it carries the traffic, but no further loss
+		p = Problem{Error: "nothing breaks at once, but no reserve is left: " + rest}
 	}
+	p.Fix = "add capacity first, or force it: ?force=true, or --force on the command line"
 	for i, text := range breaches {
 		if i == maxBreaches {
 			break

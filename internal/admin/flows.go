@@ -20,6 +20,7 @@ type FlowList struct {
 	Zones   []FlowZone  `json:"zones"`  // in which a service has endpoints, sorted; with ?to= those of that region
 
 	LossAgeSeconds *float64 `json:"loss_age_seconds,omitempty"` // of the plan with which the losses of zones were played; missing: none was
+	LossOutdated   bool     `json:"loss_outdated,omitempty"`    // the plan of now has noticeably other utilization or capacity: the losses may do something else
 }
 
 // FlowZone is a zone that can be lost.
@@ -221,11 +222,11 @@ func (s *statusAPI) getFlows(w http.ResponseWriter, r *http.Request) {
 	from, to := query.Get("from"), query.Get("to")
 	flows := s.flows.now(p)
 	out := flows.list(from, to, from != "" || to != "")
-	at, losses := s.opts.Planner.Losses()
+	at, losses, outdated := s.opts.Planner.Losses(p)
 	out.Zones = flows.hosting(to, losses)
 	if !at.IsZero() {
 		age := seconds(time.Since(at))
-		out.LossAgeSeconds = &age
+		out.LossAgeSeconds, out.LossOutdated = &age, outdated
 	}
 	reply(w, http.StatusOK, out)
 }

@@ -45,7 +45,7 @@ func TestFlowsBetweenPlaces(t *testing.T) {
 		{Spec: &isobar.Service{Name: "c"}},
 	}
 	srv := start(t, w, func(o *admin.Options) {
-		plannerOf(o).lost = time.Now().Add(-40 * time.Second)
+		plannerOf(o).lost, plannerOf(o).outdated = time.Now().Add(-40*time.Second), true
 		plannerOf(o).losses = []plan.ZoneLoss{
 			{Zone: isobar.MustLocality("us/a"), Services: 2},
 			{Zone: isobar.MustLocality("us/b"), Services: 2, Failing: 1, Worst: []plan.Reserve{{Service: "a", Lost: isobar.MustLocality("us/b"), Utilization: 1.4}}},
@@ -69,8 +69,8 @@ func TestFlowsBetweenPlaces(t *testing.T) {
 		if err != nil || len(got.Flows) != len(tt.want) {
 			t.Fatalf("%s to %s: %+v %v", tt.from, tt.to, got, err)
 		}
-		if age := got.LossAgeSeconds; age == nil || *age < 40 || *age > 100 {
-			t.Errorf("%s to %s: losses of zones were played %v s ago, not 40", tt.from, tt.to, age)
+		if age := got.LossAgeSeconds; age == nil || *age < 40 || *age > 100 || !got.LossOutdated {
+			t.Errorf("%s to %s: losses of zones were played %v s ago, not 40, and should be outdated", tt.from, tt.to, age)
 		}
 		for _, f := range got.Flows {
 			name := f.From.String() + " > " + f.To.String()

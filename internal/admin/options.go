@@ -81,7 +81,7 @@ type Planner interface {
 	Reserves() (at time.Time, services []plan.Reserve)
 	// Losses returns how services stand the loss of each zone, and when that was so;
 	// zero = it is not known.
-	Losses() (at time.Time, zones []plan.ZoneLoss)
+	Losses(now *plan.Plan) (at time.Time, zones []plan.ZoneLoss, outdated bool)
 }
 
 // Operator is the control loop as operators change it. What they change is in

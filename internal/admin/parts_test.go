@@ -26,6 +26,7 @@ type planner struct {
 	reserves func() (time.Time, []plan.Reserve)
 	losses   []plan.ZoneLoss
 	lost     time.Time // when losses were so
+	outdated bool      // they are no longer so
 }
 
 func plannerOf(o *admin.Options) *planner { return o.Planner.(*planner) }
@@ -48,7 +49,9 @@ func (p *planner) Reserves() (time.Time, []plan.Reserve) {
 	return p.reserves()
 }
 
-func (p *planner) Losses() (time.Time, []plan.ZoneLoss) { return p.lost, p.losses }
+func (p *planner) Losses(*plan.Plan) (time.Time, []plan.ZoneLoss, bool) {
+	return p.lost, p.losses, p.outdated
+}
 
 type fleet struct {
 	clients     func() []admin.Client

@@ -341,7 +341,11 @@ func (r *Remote) Rehearse(ctx context.Context, what *Restoration) error {
 		case !known:
 			what.Unchecked = append(what.Unchecked, h.Service+" "+h.Address)
 		case len(d.Refusals) > 0:
-			what.Refused = append(what.Refused, Refused{What: healthOf(&h), Why: "the remaining capacity could not carry the traffic: " + oneLine(d.Refusals[0])})
+			why := oneLine(d.Refusals[0])
+			if !strings.HasPrefix(why, plan.NoReserve) {
+				why = "the remaining capacity could not carry the traffic: " + why
+			}
+			what.Refused = append(what.Refused, Refused{What: healthOf(&h), Why: why})
 			return true
 		}
 		return false

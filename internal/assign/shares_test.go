@@ -34,7 +34,7 @@ func TestPacing(t *testing.T) {
 		out = decide(t, then(in, out))
 		wantShares(t, out, 0, east, 100-east)
 		if east == 90 {
-			const want = "10.0% of the requests moved toward west/a, of 37.5% that are to move: the next decisions move the rest"
+			const want = "10.0% of the requests moved toward west/a, and the next decisions move another 27.5%"
 			if got := reason(&out.Sources[0], assign.ReasonPaced); got != want {
 				t.Errorf("reason %q, want %q", got, want)
 			}

@@ -232,11 +232,11 @@ func explainPace(t *terms, r *row, from, want, shares []float64) {
 	at := t.sites[to].Group.Locality
 	if g := t.in.Gain; g > 0 && g < 1 {
 		r.note(ReasonDamped, at,
-			fmt.Sprintf("%.1f%% of the requests moved toward %s, of %.1f%% that are to move, because %s", 100*gone, at, 100*total, t.in.Damp))
+			fmt.Sprintf("%.1f%% of the requests moved toward %s, and %.1f%% are still to move, because %s", 100*gone, at, 100*(total-gone), t.in.Damp))
 		return
 	}
 	r.note(ReasonPaced, at,
-		fmt.Sprintf("%.1f%% of the requests moved toward %s, of %.1f%% that are to move: the next decisions move the rest", 100*gone, at, 100*total))
+		fmt.Sprintf("%.1f%% of the requests moved toward %s, and the next decisions move another %.1f%%", 100*gone, at, 100*(total-gone)))
 }
 
 // whyShed tells who drops how much.

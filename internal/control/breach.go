@@ -52,7 +52,19 @@ func (v *previews) breaches(ctx context.Context, present *plan.Turn, begin func(
 	if out := difference.Breaches(); len(out) > 0 || v.opts.SurveyEvery == nil || v.opts.SurveyEvery() <= 0 {
 		return out, nil
 	}
-	return v.unstood(ctx, present, p.Survey(), deadline)
+	out, err := v.unstood(ctx, present, p.Survey(), deadline)
+	return ofReserve(&difference, out), err
+}
+
+// ofReserve tells of breaches by the loss of one more zone that nothing breaks before, where that
+// is so.
+func ofReserve(d *plan.Difference, breaches []string) []string {
+	if len(breaches) == 0 || !d.Fits() {
+		return breaches
+	}
+	out := slices.Clone(breaches)
+	out[0] = plan.NoReserve + out[0]
+	return out
 }
 
 // unstood returns the services of a survey that would no longer survive the loss of a zone, and

@@ -97,6 +97,9 @@ func (v *previews) whatIfRolledBack(ctx context.Context, turn *plan.Turn, w *pla
 // withLosses adds the result of the check of a rollback.
 func withLosses(d plan.Difference, found error) plan.Difference {
 	if tooMuch, ok := errors.AsType[*plan.TooMuchError](found); ok {
+		if tooMuch.Loss {
+			return withRefusals(d, ofReserve(&d, tooMuch.Breaches), nil)
+		}
 		return withRefusals(d, tooMuch.Breaches, nil)
 	}
 	return withRefusals(d, nil, found)

@@ -48,12 +48,13 @@ func (s *survey) Reserves() (at time.Time, services []plan.Reserve) {
 }
 
 // Losses returns the effect on services of the loss of each zone that serves requests, and when
-// it was computed; zero before the first round, and while there are none.
-func (s *survey) Losses() (at time.Time, zones []plan.ZoneLoss) {
+// it was computed; zero before the first round, and while there are none. They are outdated where
+// a plan differs much from the one that they were computed with.
+func (s *survey) Losses(now *plan.Plan) (at time.Time, zones []plan.ZoneLoss, outdated bool) {
 	if r := s.found.Load(); r != nil {
-		return r.at, r.zones
+		return r.at, r.zones, r.fills.Outdated(now)
 	}
-	return time.Time{}, nil
+	return time.Time{}, nil, false
 }
 
 // Survey plays the loss of each zone again and again, a round at each

@@ -49,6 +49,9 @@ func TestSurveyFollowsReloads(t *testing.T) {
 		played("before the minute is over", false)
 		pass(4 * time.Second)
 		played("after it", true)
+		if _, _, outdated := l.Losses(l.Current()); outdated {
+			t.Error("what was played with the change is outdated")
+		}
 		for range 90 {
 			reload(time.Minute)
 			pass(time.Second)
@@ -87,7 +90,7 @@ func TestSurveyComesEarlyAfterAChange(t *testing.T) {
 		var last time.Time
 		played := func(what string, want bool) {
 			t.Helper()
-			at, _ := l.Losses()
+			at, _, _ := l.Losses(l.Current())
 			if got := at.After(last); got != want {
 				t.Errorf("%s: a round was played: %v, want %v", what, got, want)
 			}
@@ -104,8 +107,14 @@ func TestSurveyComesEarlyAfterAChange(t *testing.T) {
 		p.serve(larger)
 		pass(10 * time.Minute)
 		played("before a quarter of the interval", false)
+		if _, _, outdated := l.Losses(l.Current()); !outdated {
+			t.Error("the capacity doubled, and what was played before is not outdated")
+		}
 		pass(6 * time.Minute)
 		played("after it", true)
+		if _, _, outdated := l.Losses(l.Current()); outdated {
+			t.Error("what was played with the change is outdated")
+		}
 		pass(40 * time.Minute)
 		played("with the change played", false)
 		cancel()

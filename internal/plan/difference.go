@@ -342,6 +342,19 @@ func (d *Difference) Breaches() []string {
 	return breachTexts(out)
 }
 
+// NoReserve begins the first of the breaches where all of them are of the loss of one more zone.
+const NoReserve = "nothing breaks at once, but no reserve is left: "
+
+// Fits reports whether no service that differs drops requests, is above a ceiling or has no
+// endpoint left, neither at first nor in the end.
+func (d *Difference) Fits() bool {
+	return !slices.ContainsFunc(d.Services, func(s ServiceDifference) bool {
+		return s.Dead || max(s.Drop.First, s.Drop.Settled) > riskSlack || slices.ContainsFunc(s.Localities, func(l LocalityDifference) bool {
+			return l.Declared && max(l.Utilization.First, l.Utilization.Settled) > l.Ceiling+riskSlack
+		})
+	})
+}
+
 // Risk is a reason to think again before a change is made.
 type Risk struct {
 	Service  string          `json:"service"`

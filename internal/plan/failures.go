@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -51,7 +52,7 @@ func (s *Service) Failures() []Trouble {
 		switch f := failingOf(src); {
 		case !served && recent.Attempts-recent.Failed < 1: // the whole service fails
 		case served && f.sent*src.Window.Seconds() >= nothingLeast && f.succeeded == 0:
-			text := fmt.Sprintf("nothing from %s gets through: %s requests/s fail or get no answer", src.Source, number(f.sent))
+			text := fmt.Sprintf("nothing from %s gets through: %s requests/s fail or get no answer", src.Source, brief(f.sent))
 			out = append(out, Trouble{TroubleSource, src.Source, text})
 		case f.succeeded == 0 && inVain(src.Futile):
 			text := fmt.Sprintf("nothing from %s gets through: at least the last %.0f requests failed; there are few, so several reports count together",
@@ -62,17 +63,25 @@ func (s *Service) Failures() []Trouble {
 	all := true
 	switch {
 	case failed > reportedFailures*sent && count >= leastFailures:
-		out = append(out, Trouble{TroubleFailing, worst.at, fmt.Sprintf("%s%% of the requests fail: %s", number(100*failed/sent), worst.text())})
+		out = append(out, Trouble{TroubleFailing, worst.at, fmt.Sprintf("%s%% of the requests fail: %s", brief(100*failed/sent), worst.text())})
 	case recent.Few() && recent.Failed > reportedFailures*recent.Attempts && recent.Failed >= leastFailures:
 		text := fmt.Sprintf("%.0f of the last %.0f requests failed: there are few, so several reports count together", recent.Failed, recent.Attempts)
 		out = append(out, Trouble{TroubleFailing, isobar.Locality{}, text})
 	case lately.Failed >= leastFailures && beyondChance(lately):
-		text := fmt.Sprintf("%s%% of the requests in three of the last ten reports failed; in the newest, at most 1%% did", number(100*lately.Failed/lately.Attempts))
+		text := fmt.Sprintf("%s%% of the requests in three of the last ten reports failed; in the newest, at most 1%% did", brief(100*lately.Failed/lately.Attempts))
 		out = append(out, Trouble{TroubleFailing, isobar.Locality{}, text})
 	default:
 		all = false
 	}
 	return append(append(out, s.sitesFailing(!all)...), endpointsFailing(s.Load)...)
+}
+
+// brief writes a figure for people: whole from 10 on, below with two significant digits.
+func brief(x float64) string {
+	if x >= 9.95 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 2, 64)
 }
 
 // beyondChance reports whether so many failures are more than reportedFailures by more
@@ -160,10 +169,10 @@ func (s *Service) sitesFailing(partly bool) []Trouble {
 		o := s.outage(x.locality)
 		switch {
 		case x.succeeded == 0 && x.count >= nothingLeast && (o == nil || s.outageText(o) == ""):
-			text := fmt.Sprintf("all requests to %s fail: %s/s, and none succeeds", x.locality, number(x.errors))
+			text := fmt.Sprintf("all requests to %s fail: %s/s, and none succeeds", x.locality, brief(x.errors))
 			out = append(out, Trouble{TroubleSite, x.locality, text})
 		case partly && x.errors > partlyFails*x.attempts && x.count >= nothingLeast:
-			text := fmt.Sprintf("%.0f%% of the requests to %s fail: %s of %s requests/s", 100*x.errors/x.attempts, x.locality, number(x.errors), number(x.attempts))
+			text := fmt.Sprintf("%.0f%% of the requests to %s fail: %s of %s requests/s", 100*x.errors/x.attempts, x.locality, brief(x.errors), brief(x.attempts))
 			out = append(out, Trouble{TroubleSitePartly, x.locality, text})
 		}
 	}
@@ -244,9 +253,9 @@ func failingOf(src *load.SourceLoad) failing {
 
 func (f *failing) text() string {
 	if f.dropped > f.atFailed {
-		return fmt.Sprintf("clients in %s refuse %s of %s requests/s themselves, by circuit breakers", f.source, number(f.dropped), number(f.sent))
+		return fmt.Sprintf("clients in %s refuse %s of %s requests/s themselves, by circuit breakers", f.source, brief(f.dropped), brief(f.sent))
 	}
-	return fmt.Sprintf("most of them from %s to %s, where %s of %s requests/s do", f.source, f.at, number(f.atFailed), number(f.atSent))
+	return fmt.Sprintf("most of them from %s to %s, where %s of %s requests/s do", f.source, f.at, brief(f.atFailed), brief(f.atSent))
 }
 
 // Outages says which localities fail, or did until a moment ago, in sentences with

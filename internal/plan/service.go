@@ -170,6 +170,15 @@ func (s *Service) HasHeadroom() bool {
 	return false
 }
 
+// Unused tells how many of the service's endpoints their health keeps out of use.
+func (s *Service) Unused() (unused, all int) {
+	for i := range s.Sites {
+		n := len(s.Sites[i].Group.Endpoints)
+		unused, all = unused+n-s.Sites[i].Group.Usable(), all+n
+	}
+	return unused, all
+}
+
 // siteIndex finds a site by its locality; -1 when there is none.
 func (s *Service) siteIndex(l isobar.Locality) int {
 	return slices.IndexFunc(s.Sites, func(x assign.Site) bool { return x.Group.Locality == l })

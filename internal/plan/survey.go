@@ -27,8 +27,9 @@ type Reserve struct {
 	Headroom float64 `json:"headroom"`
 	Drop     float64 `json:"drop"` // fraction of the requests that clients drop; 1 when nothing healthy is left
 
-	// AtLimit tells that the service is above a ceiling, or drops, by less than the limits of
-	// Survey.After, and that the round before did not find that it fails: it stands the loss, just.
+	// AtLimit tells that the service stands the loss, just: it is above a ceiling by more than a
+	// what-if lets pass, but by less than rounding or, where the round before did not find that it
+	// fails, than the limits of Survey.After; or it drops less than those.
 	AtLimit bool `json:"at_limit,omitempty"`
 }
 
@@ -86,7 +87,8 @@ type ZoneLoss struct {
 	Services int             `json:"services"` // that send requests and have endpoints there and elsewhere
 	Failing  int             `json:"failing"`  // of these, that would not stand it
 	Alone    int             `json:"alone"`    // services that send requests and have endpoints nowhere else
-	Worst    []Reserve       `json:"worst"`    // of those that fail, at most 10: what drops most first, then what fills most
+	AtLimit  int             `json:"at_limit"` // of the others, that would stand it just
+	Worst    []Reserve       `json:"worst"`    // of those that fail, then of those at their limit, at most 10: what drops most first, then what fills most
 }
 
 // mostWorst bounds the services of a ZoneLoss.
@@ -95,10 +97,14 @@ const mostWorst = 10
 // add counts a service that has endpoints in the zone.
 func (z *ZoneLoss) add(r *Reserve) {
 	z.Services++
-	if r.Stands() {
+	switch {
+	case !r.Stands():
+		z.Failing++
+	case r.AtLimit:
+		z.AtLimit++
+	default:
 		return
 	}
-	z.Failing++
 	i, _ := slices.BinarySearchFunc(z.Worst, r, func(a Reserve, b *Reserve) int {
 		return cmp.Or(-a.Worse(b), strings.Compare(a.Service, b.Service))
 	})
@@ -155,7 +161,8 @@ func (s *Survey) Failed() Failed { return s.failed }
 func (s *Survey) judge(r *Reserve) {
 	at := FailedLoss{r.Service, r.Lost}
 	_, before := s.last[at]
-	r.AtLimit = s.last != nil && !before && !r.keeps() && r.Utilization <= limitSlack && r.Drop <= limitDrop
+	r.AtLimit = r.keeps() && (r.Utilization-1)*r.Ceiling > riskSlack ||
+		s.last != nil && !before && !r.keeps() && r.Utilization <= limitSlack && r.Drop <= limitDrop
 	if !r.Stands() {
 		s.failed[at] = struct{}{}
 	}

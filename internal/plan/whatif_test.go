@@ -246,13 +246,14 @@ func surveyed(t *testing.T, demand float64, last plan.Failed) *plan.Survey {
 // TestSurveyAtTheLimit: demand that is a little above what fits does not change the answer of the
 // round before, whichever that was; what is far above it fails, and what fits stands.
 func TestSurveyAtTheLimit(t *testing.T) {
-	const fits, little, far = 50.0, 54.4, 60.0 // 94%, 102% and 113% of the ceilings that are left
+	const fits, hardly, little, far = 50.0, 53.76, 54.4, 60.0 // 94%, 100.8%, 102% and 113% of the ceilings that are left
 	for _, row := range []struct {
 		name            string
 		before          []float64
 		demand          float64
 		stands, atLimit bool
 	}{
+		{"above by what may be rounding, at once", nil, hardly, true, true},
 		{"a little above, at once", nil, little, false, false},
 		{"a little above, after it stood", []float64{fits}, little, true, true},
 		{"a little above, and again", []float64{fits, little}, little, true, true},
@@ -272,8 +273,28 @@ func TestSurveyAtTheLimit(t *testing.T) {
 			}
 		}
 		for _, z := range s.Losses() {
-			if (z.Failing == 0) != row.stands || len(z.Worst) != z.Failing {
+			if (z.Failing == 0) != row.stands || (z.AtLimit > 0) != row.atLimit || len(z.Worst) != z.Failing+z.AtLimit {
 				t.Errorf("%s: %+v", row.name, z)
+			}
+		}
+	}
+}
+
+// TestSurveyAndWhatIfAgree: a zone whose loss a what-if finds to be too much is at its limit at
+// least in a round of the same moment.
+func TestSurveyAndWhatIfAgree(t *testing.T) {
+	for demand := 52.0; demand < 56; demand += 0.25 {
+		s := surveyed(t, demand, plan.Failed{})
+		for _, z := range s.Losses() {
+			p, err := plan.NewWhatIf(chain(t, demand), interval, &plan.WhatIf{Lose: []isobar.Locality{z.Zone}})
+			for more := true; more && err == nil; {
+				more, err = p.Step()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := p.Difference(); len(d.Risks) > 0 && z.Failing+z.AtLimit == 0 {
+				t.Errorf("at %v requests/s the loss of %s is a plain yes, and a what-if has %+v", demand, z.Zone, d.Risks)
 			}
 		}
 	}

@@ -268,7 +268,26 @@ func TestAttentionToServices(t *testing.T) {
 		inWorld(t, configuration(t), func(w *world) {
 			w.start(everywhere(4000)...)
 			w.ticks(20)
-			attends(t, w.status(), admin.DemandDoesNotFit)
+			if a := attends(t, w.status(), admin.DemandDoesNotFit); !strings.HasPrefix(a.Text, "checkout: demand does not fit: ceilings are raised by ") {
+				t.Error(a.Text)
+			}
+		})
+	})
+	t.Run("demand does not fit into what is healthy", func(t *testing.T) {
+		cfg := configuration(t)
+		down := cfg.Services[0].Localities[0].Endpoints
+		down[0].Health = isobar.Unhealthy
+		all := 0
+		for _, l := range cfg.Services[0].Localities {
+			all += len(l.Endpoints)
+		}
+		want := fmt.Sprintf("checkout: 1 of %d endpoints are not used (health), and demand does not fit into the others: ceilings are raised by ", all)
+		inWorld(t, cfg, func(w *world) {
+			w.start(everywhere(4000)...)
+			w.ticks(20)
+			if a := attends(t, w.status(), admin.DemandDoesNotFit); !strings.HasPrefix(a.Text, want) {
+				t.Errorf("%q, want %q", a.Text, want)
+			}
 		})
 	})
 	t.Run("dropping", func(t *testing.T) {

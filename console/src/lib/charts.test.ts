@@ -39,6 +39,12 @@ describe('changes', () => {
     ]));
 });
 
+test('a move that its figures do not show is none', () =>
+  expect(moves({ service: 's', reason: '', localities: ['x', 'y', 'z'], sources: [{ source: 'a', before: [50, 9950, 0], after: [52, 9944, 4] }] })).toEqual([
+    { source: 'a', locality: 'y', before: 0.995, after: 0.9944 },
+    { source: 'a', locality: 'z', before: 0, after: 0.0004 },
+  ]));
+
 describe('names of marks', () => {
   test('each in the first row that is free, on the left at the end', () => {
     const marks = [{ line: 0, width: 50 }, { line: 10, width: 50 }, { line: 70, width: 50 }, { line: 98, width: 20 }];

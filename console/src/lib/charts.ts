@@ -1,4 +1,4 @@
-import { clock, percent, rate } from './format';
+import { clock, pair, percent, rate } from './format';
 import type { Change, Samples } from './types';
 
 /** One line of a chart. */
@@ -80,14 +80,21 @@ export interface Move {
   after: number | null; // null: it is gone
 }
 
-/** What a change moved of a service, the largest moves first. */
+/** Whether a share before and after reads alike: a row of the same figure twice is no change. */
+function alike(before: number | null, after: number | null): boolean {
+  if (before === null || after === null) return false;
+  const [a, b] = pair(before, after);
+  return a === b;
+}
+
+/** What a change moved of a service so far that figures show it, the largest moves first. */
 export function moves(c: Change['services'][number]): Move[] {
   const out: Move[] = [];
   for (const s of c.sources) {
     c.localities.forEach((locality, i) => {
       const before = s.before ? (s.before[i] ?? 0) / 10_000 : null;
       const after = s.after ? (s.after[i] ?? 0) / 10_000 : null;
-      if (before !== after && (before || after)) out.push({ source: s.source, locality, before, after });
+      if (!alike(before, after) && (before || after)) out.push({ source: s.source, locality, before, after });
     });
   }
   const size = (m: Move): number => Math.round(10_000 * Math.abs((m.after ?? 0) - (m.before ?? 0)));

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { bars, effectOf, instant, local, minuteOf, rank, sinceOldest, stepAt, stepOf, still, ticks, typed } from './time';
+import { bars, effectOf, instant, lastTime, local, minuteOf, rank, shownMinute, sinceOldest, stepAt, stepOf, still, ticks, typed } from './time';
 import type { ChangeMark, Span, Timeline } from './types';
 
 const hour: Timeline = {
@@ -52,10 +52,24 @@ test('a moment of the server stays what it is', () => {
 describe('a typed minute', () => {
   const day = Date.parse('2026-11-29T12:00:00Z');
   test.each([
-    ['2026-03-01 14:03', '2026-03-01T14:03:00'], [' 2026-03-01T04:03 ', '2026-03-01T04:03:00'], ['2026-03-01 14:03:59', '2026-03-01T14:03:00'],
+    ['2026-03-01 14:03', '2026-03-01T14:03:00'], [' 2026-03-01T04:03 ', '2026-03-01T04:03:00'], ['2026-03-01 14:03:59', '2026-03-01T14:03:59'],
     ['0:05', `${local(day).slice(0, 10)}T00:05:00`], ['23:59', `${local(day).slice(0, 10)}T23:59:00`],
   ])('%s is of the viewer', (text, want) => expect(local(typed(text, day))).toBe(want));
-  test.each(['', '14', '24:00', '12:60', '2:03 PM', '03/01/2026 14:03', '2026-02-30 14:03', '2026-13-01 14:03'])('%j names none', (text) => expect(typed(text, day)).toBeNaN());
+  test.each(['', '14', '24:00', '12:60', '12:05:60', '2:03 PM', '03/01/2026 14:03', '2026-02-30 14:03', '2026-13-01 14:03'])('%j names none', (text) => expect(typed(text, day)).toBeNaN());
+});
+
+describe('a minute that is still to come', () => {
+  const at = (text: string): number => new Date(text).getTime();
+  test.each([
+    ['2026-03-01T14:03:00', '2026-03-01T10:12:00', '2026-02-28T14:03:00'],
+    ['2026-03-09T14:03:30', '2026-03-01T15:12:00', '2026-03-01T14:03:30'],
+    ['2026-03-02T00:01:00', '2026-03-01T23:59:00', '2026-03-01T00:01:00'],
+  ])('%s was last before %s on %s', (ms, now, want) => expect(local(lastTime(at(ms), at(now)))).toBe(want));
+});
+
+test('the field shows seconds where they are asked about', () => {
+  const at = new Date('2026-03-01T10:04:30').getTime();
+  expect([shownMinute(at, true), shownMinute(at, false), shownMinute(at - 30_000, true)]).toEqual(['2026-03-01 10:04:30', '2026-03-01 10:04', '2026-03-01 10:04']);
 });
 
 test('a minute holds its seconds', () => {

@@ -99,14 +99,29 @@ export function local(ms: number): string {
 }
 
 /**
- * The minute that a text names in the viewer's zone, in ms since 1970: 2026-11-29 14:03, also with a T
- * or seconds, or 14:03 of the day of the moment beside. NaN where it names none.
+ * The minute, or with seconds the second, that a text names in the viewer's zone, in ms since 1970: 2026-11-29 14:03,
+ * also with a T or as 14:03:30, or 14:03 of the day of the moment beside. NaN where it names none.
  */
 export function typed(text: string, day: number): number {
-  const [, date, hour, minute] = /^(?:(\d{4}-\d\d-\d\d)[T ]+)?(\d\d?):(\d\d)(?::\d\d)?$/.exec(text.trim()) ?? [];
-  if (hour === undefined || minute === undefined || Number(hour) > 23 || Number(minute) > 59) return NaN;
-  const found = new Date(`${date ?? local(day).slice(0, 10)}T${hour.padStart(2, '0')}:${minute}:00`);
+  const [, date, hour, minute, second = '00'] = /^(?:(\d{4}-\d\d-\d\d)[T ]+)?(\d\d?):(\d\d)(?::(\d\d))?$/.exec(text.trim()) ?? [];
+  if (hour === undefined || minute === undefined || Number(hour) > 23 || Number(minute) > 59 || Number(second) > 59) return NaN;
+  const found = new Date(`${date ?? local(day).slice(0, 10)}T${hour.padStart(2, '0')}:${minute}:${second}`);
   return local(found.getTime() || 0).startsWith(date ?? '') ? found.getTime() : NaN; // 30 February is no day
+}
+
+/** The moment as the field of a minute shows it: with seconds where it has any and is asked about by itself. */
+export function shownMinute(ms: number, exact: boolean): string {
+  const text = local(ms).replace('T', ' ');
+  return exact && !text.endsWith(':00') ? text : text.slice(0, 16);
+}
+
+/** The last time before now at which a clock showed what it will at a moment to come. */
+export function lastTime(ms: number, now: number): number {
+  const at = new Date(now);
+  const then = new Date(ms);
+  at.setHours(then.getHours(), then.getMinutes(), then.getSeconds(), 0);
+  if (at.getTime() >= now) at.setDate(at.getDate() - 1); // a day with a change of the clock has no 24 hours
+  return at.getTime();
 }
 
 /**

@@ -151,7 +151,7 @@ export interface Explanation {
   hold?: string;
   gap: number;
   plan_gap: number;
-  demand: { rate: number; raw: number; nodes: number; held: number; service: number; measured: boolean };
+  demand: { rate: number; raw: number; nodes: number; held: number; service: number; measured: boolean; variability: number };
   localities: LocalityWhy[];
   binding: { kind: string; locality?: string; text: string };
   runner_up?: { locality: string; worse_ms: number };
@@ -173,6 +173,9 @@ export interface Verdict {
   address: string;
   locality?: string;
   status: string;
+  frozen?: boolean; // too few fresh votes confirm or change it
+  pending?: boolean; // no traffic until the first verdict
+  held?: boolean; // voted down, and not believed yet
   why?: string;
   since?: string;
   votes?: { checker: string; status: string; domain?: string }[];
@@ -347,7 +350,7 @@ export interface Flow {
 export interface FlowZone {
   zone: string;
   serves: number;
-  loss?: { services: number; failing: number; alone: number; worst: Reserve[] };
+  loss?: { services: number; failing: number; alone: number; at_limit: number; worst: Reserve[] };
 }
 
 export interface FlowList {
@@ -355,6 +358,7 @@ export interface FlowList {
   places: { place: string; sends: number; serves: number; hosts: boolean }[];
   zones: FlowZone[];
   loss_age_seconds?: number;
+  loss_outdated?: boolean;
   flows: Flow[];
 }
 

@@ -28,6 +28,8 @@ describe('judge', () => {
     ['at first only', difference([service('checkout', { localities: [site('us/a', flat(0.5, 0.9, 0.7))] })], { risks: [risk('checkout', 'us/a')] }), true, /^Yes, but at first us\/a would be at 90%/],
     ['it was so before', difference([service('checkout', { localities: [site('us/a', flat(0.9))] })]), true, /^Yes, it makes nothing worse\. But us\/a stays at 90%/],
     ['the server would refuse it', difference([two], { refusals: ['checkout: it would no longer survive the loss of us/a: us/c at 88.0% of its capacity, above its ceiling of 80.0%'] }), false, /^No: it would no longer survive the loss of us\/a: us\/c at 88% of its capacity, above its ceiling of 80%\.$/],
+    ['no reserve is left', difference([two], { refusals: ['nothing breaks at once, but no reserve is left: checkout: it would no longer survive the loss of us/a: us/c at 88.0% of its capacity, above its ceiling of 80.0%'] }), false, /^No: nothing breaks at once, but no reserve is left: it would no longer survive the loss of us\/a: us\/c at 88%/],
+    ['no reserve is left, and it breaks', difference([over], { risks: [risk('checkout', 'us/a')], refusals: ['nothing breaks at once, but no reserve is left: checkout: it would no longer survive the loss of us/a'] }), false, /^No: us\/a would be at 127%/],
     ['it was not checked', difference([two], { unchecked: 'it was not checked' }), false, /^Not certain: it was not checked\.$/],
     ['it moves still', difference([two], { settled: false }), false, /^Not certain: shares still move after 4 decisions/],
     ['no capacity is declared', difference([service('checkout', { localities: [site('us/a', flat(2), 0.8, false)] })]), true, /^Yes: nothing gets worse that is known/],
@@ -80,6 +82,8 @@ describe('problems', () => {
     const one = difference([service('checkout')], { refusals: [survival] });
     expect(problems(difference([], { refusals: [survival] }), survival.split(':')[0]).map((p) => p.text)).toEqual(problems(one).map((p) => p.text));
     expect(texts(one)).toEqual([rounded(survival).slice('checkout: '.length)]);
+    const begin = 'nothing breaks at once, but no reserve is left: ';
+    expect(texts({ ...many, refusals: [begin + survival] }).filter((t) => t.includes('survive'))).toEqual([rounded(survival)]);
     expect(texts(difference([]))).toEqual([]);
   });
   test('of now are in no answer that says nothing is above its ceiling', () => {

@@ -108,6 +108,9 @@ export interface Problem {
   early: boolean; // it is so at first only
 }
 
+/** How the server begins what speaks against a difference where nothing does before the loss of one more zone. */
+const noReserve = 'nothing breaks at once, but no reserve is left: ';
+
 /** What speaks against a difference, the worst first, each fact once: what it ends in, then what is too much at first only. service is the one that alone is asked about. */
 export function problems(d: Difference, service = ''): Problem[] {
   const risky = new Set((d.risks ?? []).map((r) => `${r.service}\n${r.locality ?? ''}`));
@@ -130,11 +133,15 @@ export function problems(d: Difference, service = ''): Problem[] {
   // A refusal begins with the service, which the question names already where it is about one.
   const [only] = d.services.length === 1 ? d.services : [];
   const alone = only || service ? `${only?.service ?? service}: ` : '\n';
-  const refused = [...new Set(d.refusals ?? [])].filter((text) => !said.some((begin) => text.startsWith(begin))).map((text) => ({ text: rounded(text.startsWith(alone) ? text.slice(alone.length) : text), now: '' }));
   const early = [
     ...worst(whole.filter((s) => s.drop.settled <= s.drop.before + slack && s.drop.first > s.drop.before + slack), (s) => s.drop.first).map((s) => ({ text: drops(s, s.drop.first), now: today(s.drop.before) })),
     ...worst(full.filter((x) => x.settled <= x.ceiling + slack && x.first > x.ceiling + slack), (x) => x.first / x.ceiling).map((x) => ({ text: above(x, x.first), now: today(x.before) })),
   ];
+  const bare = (text: string): string => (text.startsWith(alone) ? text.slice(alone.length) : text);
+  // Beside what does break, the words that nothing does are left out.
+  const begin = lasting.length + early.length === 0 ? noReserve : '';
+  const plain = (text: string): string => (text.startsWith(noReserve) ? begin + bare(text.slice(noReserve.length)) : bare(text));
+  const refused = [...new Set(d.refusals ?? [])].filter((text) => !said.some((s) => text.startsWith(s))).map((text) => ({ text: rounded(plain(text)), now: '' }));
   return [...[...lasting, ...refused].map((p) => ({ ...p, early: false })), ...early.map((p) => ({ ...p, early: true }))];
 }
 
