@@ -56,8 +56,8 @@ func (v *previews) breaches(ctx context.Context, present *plan.Turn, begin func(
 	return ofReserve(&difference, out), err
 }
 
-// ofReserve tells of breaches by the loss of one more zone that nothing breaks before, where that
-// is so.
+// ofReserve says first, where it is so, that nothing breaks at once, and only the loss of one more zone
+// would.
 func ofReserve(d *plan.Difference, breaches []string) []string {
 	if len(breaches) == 0 || !d.Fits() {
 		return breaches

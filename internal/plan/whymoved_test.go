@@ -30,7 +30,7 @@ func TestHistorySaysWhatSetAMoveOff(t *testing.T) {
 		l.tick(100, false)
 	}
 	got := why(func() { l.tick(520, false) })
-	for _, part := range []string{"demand from us/a rose from 300 to 1096 requests/s; ", "moved toward us/b, of "} {
+	for _, part := range []string{"demand from us/a rose from 300 to 1096 requests/s; ", "moved toward us/b, and the next decisions move another "} {
 		if !strings.Contains(got, part) {
 			t.Errorf("after a step of demand: %q, want %q", got, part)
 		}

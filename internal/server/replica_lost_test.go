@@ -244,6 +244,7 @@ func TestReplicasThatStopAfterTheirLeader(t *testing.T) {
 	t.Parallel()
 	for _, after := range []string{"the leader has left", "another one leads"} {
 		t.Run(after, func(t *testing.T) {
+			t.Parallel()
 			listen := []string{testhelp.FreePort(t), testhelp.FreePort(t), testhelp.FreePort(t)}
 			peers := []string{"a=" + listen[0], "b=" + listen[1], "c=" + listen[2]}
 			election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))

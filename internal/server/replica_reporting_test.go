@@ -62,6 +62,7 @@ func TestReportsOfSubscribersOfOtherReplicas(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{"leader", "follower"} {
 		t.Run("reports to the "+role, func(t *testing.T) {
+			t.Parallel()
 			a, b := startPair(t, "reports: subscribed, ")
 			reporter, subscribed := a, b
 			if role == "follower" {

@@ -101,6 +101,7 @@ func TestReplicaReturnsToItsGroup(t *testing.T) {
 	t.Parallel()
 	for name, empty := range map[string]bool{"as it was": false, "empty": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := leaves(t)
 			if empty {
 				if err := os.RemoveAll(l.election); err != nil {
