@@ -5,12 +5,15 @@ import (
 )
 
 // In a service whose clients have many addresses, an address from which many clients come without
-// a certificate is a crowd: one process can invent all of them. Its clients do not count in the
+// a certificate is a crowd: one process can invent all of them. An address of clients with a long
+// history is none, though, if it was none before others came: an attacker with many addresses would
+// otherwise silence a fleet that shares a few. Clients of a crowd do not count in the
 // medians of the service. Each counts for at most twice the usual rate of others, or twice its
 // own known rate, which grows slowly; see learnProof.
 const (
 	crowdAccounts = guardNodes // identities and addresses of a service at least
 	crowdClients  = guardPeers // clients of one address, or fair of the others, that are no crowd
+	settledVoice  = 0.75       // of the demand with a voice, that clients with a long history have to have to judge their addresses by themselves
 )
 
 // account is an identity, or an address without one, of which streams are.
@@ -21,6 +24,7 @@ type account struct {
 	// Of the service that is looked at; valid if of is it.
 	of      *service
 	flows   int
+	settled int // of them, those with a long history
 	crowded bool
 }
 
@@ -52,12 +56,12 @@ func (c *accounts) count(streams []*stream) {
 }
 
 // findCrowds finds the crowds among the clients of a service.
-func (c *accounts) findCrowds(svc *service) {
+func (c *accounts) findCrowds(of *comparison) {
+	svc := of.service
 	svc.crowds = false
 	if !c.mayCrowd {
 		return
 	}
-	all, accounts := 0, 0
 	each := func(do func(f *flow, a *account)) {
 		for _, src := range svc.sources {
 			for _, f := range src.flows {
@@ -67,21 +71,48 @@ func (c *accounts) findCrowds(svc *service) {
 			}
 		}
 	}
-	each(func(_ *flow, a *account) {
+	var all, settled crowding
+	each(func(f *flow, a *account) {
 		if a.of != svc {
 			*a = account{streams: a.streams, address: a.address, of: svc}
-			accounts++
 		}
-		a.flows++
-		all++
+		all.add(&a.flows, f)
+		if !f.newcomer(of.now, of.interval) && !f.junior(of.now, of.interval) {
+			settled.add(&a.settled, f)
+		}
 	})
-	if accounts < crowdAccounts {
+	if all.accounts < crowdAccounts {
 		return
 	}
+	decides := settled.voice >= settledVoice*all.voice
 	each(func(_ *flow, a *account) {
-		a.crowded = a.address && a.flows > crowdClients && float64(a.flows) > fair*float64(all-a.flows)
+		a.crowded = a.address && all.crowd(a.flows)
+		if decides && 2*a.settled > a.flows {
+			a.crowded = a.crowded && settled.crowd(a.settled)
+		}
 		svc.crowds = svc.crowds || a.crowded
 	})
+}
+
+// crowding is how the clients of a service divide among accounts.
+type crowding struct {
+	accounts, flows int
+	voice           float64 // of their proven demand, the part that speaks for others, requests/s
+}
+
+// add counts a client; n is how many of its account were counted.
+func (c *crowding) add(n *int, f *flow) {
+	if *n == 0 {
+		c.accounts++
+	}
+	*n++
+	c.flows++
+	c.voice += f.voice()
+}
+
+// crowd reports whether an address with so many clients is a crowd.
+func (c *crowding) crowd(clients int) bool {
+	return c.accounts >= crowdAccounts && clients > crowdClients && float64(clients) > fair*float64(c.flows-clients)
 }
 
 // boundGrowth limits the counted load of clients in crowds and of clients without a long history,

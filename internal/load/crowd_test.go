@@ -165,3 +165,30 @@ func TestFleetOfFewAddresses(t *testing.T) {
 		})
 	}
 }
+
+// behind is a service of 90 clients that share some addresses and send 1,800 requests/s.
+func behind(addresses int) *gathering {
+	c := &gathering{tab: table()}
+	for i := range 90 {
+		c.join([]isobar.Locality{zoneA, zoneB, zoneC}[i%3], fmt.Sprint("address 10.0.0.", i%addresses), always(20))
+	}
+	c.tab.SetCapacity("checkout", 3000)
+	c.run(130)
+	return c
+}
+
+// A fleet that shares a few addresses is no crowd because an attacker comes with many: the
+// attacker's clients are compared with those of the fleet as before, not with each other. Nor
+// do they speak for others because their claims were accepted in the end.
+func TestManyAddressesSilenceNoFleet(t *testing.T) {
+	for _, addresses := range []int{1, 3, 10, 90} {
+		t.Run(fmt.Sprint(addresses, " addresses of the fleet"), func(t *testing.T) {
+			c := behind(addresses)
+			for i := range 60 {
+				c.join(zoneA, fmt.Sprint("address 192.0.2.", i), grows(5, 0.05, 0))
+			}
+			bounded(t, c, 120, 4250, 3150)
+			bounded(t, c, 180, 14600, 9800) // a hundredth a report
+		})
+	}
+}

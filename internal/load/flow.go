@@ -30,6 +30,7 @@ type flow struct {
 	mean     float64       // of the accepted rates while there was traffic, requests/s
 	began    time.Time     // when its first window with traffic came
 	stranger bool          // it is doubted since it came, by comparison with the others
+	let      float64       // what counted when it was last compared as a newcomer or stranger, requests/s
 	proof    float64       // of the counted load, the part that raises drops, requests/s; see prove
 	compared bool          // it came when others had a history: its proof grows slowly
 	admitted float64       // its proven demand as a newcomer, requests/s

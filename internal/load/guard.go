@@ -119,7 +119,7 @@ func (f *flow) known() bool { return f.met >= guardWindows && f.mean >= negligib
 
 // bound limits the counted load of the clients by comparison with the others.
 func (c *comparison) bound(of *accounts) {
-	of.findCrowds(c.service)
+	of.findCrowds(c)
 	c.boundNewcomers()
 	c.vouch()
 	c.boundGrowth()

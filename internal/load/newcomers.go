@@ -15,7 +15,7 @@ const (
 	introduction  = 12.0 // report intervals in which a client has no history
 	foundation    = 3.0  // report intervals from the first client of a service on, in which no client is a newcomer
 	guardPeers    = 3    // clients to compare with; fewer say nothing
-	enoughSeniors = 0.25 // of the proven demand, that clients with a long history have to have to speak for all
+	enoughSeniors = 0.25 // of the demand with a voice, that clients with a long history have to have to speak for all
 	replacedTimes = 12.0 // time constant with which the load of known clients is forgotten, intervals
 )
 
@@ -80,6 +80,7 @@ type claim struct {
 func (c *claim) settle() {
 	f := c.flow
 	c.counts = max(c.counts, c.granted)
+	f.let = c.counts
 	if !f.stranger && (c.rate >= negligible || !f.compared) { // a window without requests says nothing
 		most := min(c.rate, c.like)
 		f.compared, f.admitted, f.replaces = true, c.admitted, c.vouched
@@ -103,9 +104,9 @@ func (c *claim) settle() {
 func (c *comparison) usual() usual {
 	known := func(f *flow) bool { return !f.newcomer(c.now, c.interval) }
 	var u usual
-	if juniors := c.proofOf(func(f *flow) bool { return f.junior(c.now, c.interval) }); juniors > 0 {
+	if juniors := c.voiceOf(func(f *flow) bool { return f.junior(c.now, c.interval) }); juniors > 0 {
 		u = c.medians(func(f *flow) bool { return known(f) && !f.junior(c.now, c.interval) })
-		all := c.proofOf(known)
+		all := c.voiceOf(known)
 		u.known = u.known && all-juniors >= enoughSeniors*all
 	}
 	if !u.known {
@@ -117,12 +118,12 @@ func (c *comparison) usual() usual {
 	return u
 }
 
-// proofOf is the proven demand of flows of the service, requests/s.
-func (c *comparison) proofOf(which func(*flow) bool) (sum float64) {
+// voiceOf is the proven demand of flows of the service that speaks for others, requests/s.
+func (c *comparison) voiceOf(which func(*flow) bool) (sum float64) {
 	for _, src := range c.service.sources {
 		for _, f := range src.flows {
 			if f.busy > 0 && !f.stranger && !f.ofCrowd() && which(f) {
-				sum += f.proof
+				sum += f.voice()
 			}
 		}
 	}

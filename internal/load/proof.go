@@ -23,6 +23,9 @@ const (
 // proven, too.
 func (f *flow) learnProof() {
 	counts := f.window.rate() * f.weight
+	if f.stranger { // its limit is for itself, that of its account is not known yet
+		counts = min(counts, (1+patience)*f.let)
+	}
 	if f.proof == 0 && !f.compared {
 		f.proof = counts
 	}

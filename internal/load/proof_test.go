@@ -394,3 +394,14 @@ func TestLiarsThatTakeTurns(t *testing.T) {
 		}
 	}
 }
+
+// Clients of one address that claim much prove together what counted of them, and no more when
+// each may count alone: what counts of them grows slowly, what raises drops no faster.
+func TestStrangersOfOneAddressProveTogether(t *testing.T) {
+	c := behind(90)
+	for range 30 {
+		c.join(zoneA, "address 192.0.2.1", always(400))
+	}
+	bounded(t, c, 98, 2250, 2250)
+	bounded(t, c, 30, 3050, 2350)
+}
