@@ -120,6 +120,9 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	if e.Hold != "" {
 		line("held", "%s", e.Hold)
 	}
+	if e.Earlier != "" {
+		line("earlier", "%s", e.Earlier)
+	}
 	line("binds", "%s: %s", e.Binding.Kind, e.Binding.Text)
 	if e.RunnerUp != nil {
 		line("runner-up", "%s, %s", e.RunnerUp.Locality, worse(e.RunnerUp.Worse))

@@ -192,7 +192,7 @@ async function questions(address, page) {
     }
     assert.match(await page.locator('.answer').first().innerText(), /requests\/s/);
     // The rule and the costs stand beside the share.
-    await shows(page, /Requests go to the localities of the lowest cost.*(all cost about|has the lowest|at costs from)/s);
+    await shows(page, /Requests go to the localities of the lowest cost.*(all cost about|has the lowest|gets all|at costs from|of the last decision)/s);
   });
   await ask('What changed at a moment?', async () => {
     await click(page.getByRole('link', { name: 'Time', exact: true }));

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -77,10 +78,32 @@ func (e *explainer) explain() Explanation {
 		}
 	}
 	out.Warnings = append(out.Warnings, e.warnings(out.Localities)...)
+	out.Earlier = e.earlier()
 	out.Binding = e.binding(out.Localities, out.Reasons)
 	out.RunnerUp = runnerUp(out.Localities)
 	out.Summary = summarize(&out)
 	return out
+}
+
+// earlier says for which capacity the last decision was made, where the locality that changed most
+// since has noticeably another one.
+func (e *explainer) earlier() string {
+	if e.s.Problem == nil || len(e.s.Problem.Localities) != len(e.s.Sites) {
+		return ""
+	}
+	most, at, was := drift, -1, 0.0
+	for i := range e.s.Sites {
+		then, now := e.s.Problem.Localities[i].Capacity, e.s.Sites[i].Capacity
+		if d := math.Abs(now-then) / max(then, now, 1e-9); d > most {
+			most, at, was = d, i, then
+		}
+	}
+	if at < 0 {
+		return ""
+	}
+	site := &e.s.Sites[at]
+	return fmt.Sprintf("prices, costs and targets are of the last decision, for which %s had a capacity of %s requests/s; it has %s now, and the next decision goes by that",
+		site.Group.Locality, rateOf(was), rateOf(site.Capacity))
 }
 
 func (e *explainer) demand() DemandExplained {

@@ -327,3 +327,25 @@ func TestRisksOfAChange(t *testing.T) {
 		})
 	}
 }
+
+// TestExplainNamesAnEarlierDecision: what health changes at once leaves prices and targets as they
+// were decided before, until the next decision.
+func TestExplainNamesAnEarlierDecision(t *testing.T) {
+	top := threeZones(t)
+	decided := ticks(t, top, 3, map[string]float64{"us/a": 900})
+	if e := explain(t, decided, "us/a"); e.Earlier != "" {
+		t.Errorf("a decision of now is told as an earlier one: %s", e.Earlier)
+	}
+	var down []health.Override
+	for i := range top.Services[0].Localities[0].Endpoints {
+		down = append(down, health.Override{Key: health.Key{Service: "checkout", Address: top.Services[0].Localities[0].Endpoints[i].Address}, Status: isobar.Unhealthy})
+	}
+	carried, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Reapply, Topology: top, Health: health.NewTable(down), Previous: decided, Version: decided.Version + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "prices, costs and targets are of the last decision, for which eu/a had a capacity of 1000 requests/s; it has 0 now, and the next decision goes by that"
+	if e := explain(t, carried, "us/a"); e.Earlier != want {
+		t.Errorf("%q, want %q", e.Earlier, want)
+	}
+}

@@ -62,6 +62,11 @@ type Explanation struct {
 	Gap     float64 `json:"gap"`
 	PlanGap float64 `json:"plan_gap"`
 
+	// Earlier tells that prices, costs and targets are of an earlier decision, which was made for
+	// another capacity: a change of health or endpoints carries the shares over at once, and the
+	// next decision makes new ones. Empty while they are of what is there now.
+	Earlier string `json:"earlier_decision,omitempty"`
+
 	Reasons   []assign.Reason   `json:"reasons"`             // clamps, holds and fallbacks that shaped the shares
 	Deviation *DeviationSeen    `json:"deviation,omitempty"` // nil while the source follows its shares
 	Warnings  []string          `json:"warnings"`            // assumed latencies, capacity that is not declared, broken invariants

@@ -151,6 +151,7 @@ export interface Explanation {
   hold?: string;
   gap: number;
   plan_gap: number;
+  earlier_decision?: string; // of which prices, costs and targets are
   demand: { rate: number; raw: number; nodes: number; held: number; service: number; measured: boolean; variability: number };
   localities: LocalityWhy[];
   binding: { kind: string; locality?: string; text: string };

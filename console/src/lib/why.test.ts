@@ -21,3 +21,9 @@ test('a locality that costs less and gets nothing is told, with the cause', () =
   expect(of({ healthy: 0 })).toMatch(/saves nothing\.$/);
   expect(rule([at('eu/a', 1, 3144), cheap])).toMatch(/eu\/a gets all, at 3144 ms\. us\/b costs 2894 ms/);
 });
+
+test('costs of an earlier decision say nothing of a move now', () => {
+  const text = rule([at('eu/a', 0.75, 50073), at('eu/b', 0.25, 50073), at('us/a', 0, 50005)], false, 'costs are of the last decision');
+  expect(text).toMatch(/But costs are of the last decision\.$/);
+  expect(text).not.toMatch(/saves nothing/);
+});

@@ -6,10 +6,12 @@ const equal = 0.05;
 
 /**
  * The rule by which a source's requests go to localities, with the costs of those that get
- * some: this says why a share is what it is, and not more or less. varies tells that demand does.
+ * some: this says why a share is what it is, and not more or less. varies tells that demand does,
+ * and earlier that costs are of another moment than health: then they say nothing of a move now.
  */
-export function rule(localities: LocalityWhy[], varies = false): string {
+export function rule(localities: LocalityWhy[], varies = false, earlier = ''): string {
   const text = 'Requests go to the localities of the lowest cost, which is network latency plus price. The price of a locality rises with its utilization.';
+  if (earlier) return `${text} But ${earlier}.`;
   const used = localities.filter((l) => l.target_share > 0).sort((a, b) => a.cost_ms - b.cost_ms);
   if (used.length === 0) return text;
   const [low, high] = [used[0]!, used[used.length - 1]!];
