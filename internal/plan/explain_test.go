@@ -344,7 +344,7 @@ func TestExplainNamesAnEarlierDecision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "prices, costs and targets are of the last decision, for which eu/a had a capacity of 1000 requests/s; it has 0 now, and the next decision goes by that"
+	const want = "prices, costs and targets are of the last decision, for which eu/a had a capacity of 1000 requests/s; it has 0 now, and the next decision uses that"
 	if e := explain(t, carried, "us/a"); e.Earlier != want {
 		t.Errorf("%q, want %q", e.Earlier, want)
 	}
