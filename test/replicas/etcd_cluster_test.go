@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/engine"
 	"github.com/isobar-xds/isobar/internal/replica/engine/etcd"
 	"github.com/isobar-xds/isobar/internal/replica/group"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/testhelp/replicatest"
 )
 
@@ -58,28 +58,17 @@ type etcdMember struct {
 	log     *bytes.Buffer
 }
 
-// freePort returns a port of the loopback interface that was free a moment ago.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 func startCluster(t *testing.T, size int, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{t: t}
 	var initial []string
 	peers := make([]string, size)
 	for i := range size {
-		peers[i] = "http://" + freePort(t)
+		peers[i] = "http://" + testhelp.FreePort(t) // members start again there, after up to an hour
 		initial = append(initial, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
 	for i := range size {
-		client := "http://" + freePort(t)
+		client := "http://" + testhelp.FreePort(t)
 		c.members = append(c.members, &etcdMember{client: client, args: append([]string{
 			"--name", fmt.Sprintf("m%d", i), "--data-dir", t.TempDir(),
 			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i],
@@ -152,7 +141,7 @@ func (c *cluster) term() (newest uint64) {
 		s, err := client.Status(ctx, m.client)
 		cancel()
 		if err != nil {
-			c.t.Fatal(err)
+			c.t.Fatalf("etcd member at %s: %v; it says:\n%s", m.client, err, m.log)
 		}
 		newest = max(newest, s.RaftTerm)
 	}
