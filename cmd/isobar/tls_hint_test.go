@@ -105,7 +105,7 @@ func TestTLSHintAfterReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	web := &http.Server{Handler: http.NotFoundHandler(), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), ReadHeaderTimeout: time.Minute}
-	defer web.Close()
+	defer func() { _ = web.Close() }()
 	go func() { _ = web.Serve(tls.NewListener(&firstIsReset{Listener: listener}, config)) }()
 	failsWith(t, "the server refuses the certificate of --cert: the server's client_ca does not sign it",
 		"clients", "--admin", "https://"+listener.Addr().String(), "--ca", trusted.ClientCA, "--cert", other.Cert, "--key", other.Key)
@@ -114,6 +114,7 @@ func TestTLSHintAfterReset(t *testing.T) {
 // firstIsReset is a listener whose first connection is reset.
 type firstIsReset struct {
 	net.Listener
+
 	later bool
 }
 

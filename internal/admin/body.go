@@ -87,7 +87,7 @@ func failBody(w http.ResponseWriter, err error, limit int64) {
 	switch {
 	case errors.As(err, &large):
 		fail(w, http.StatusRequestEntityTooLarge, Problem{
-			Error: fmt.Sprintf("the body is larger than %d bytes", limit), Fix: "write fewer or smaller services at once",
+			Error: fmt.Sprintf("the body is larger than %d bytes", limit), Fix: "send fewer or smaller services at once",
 		})
 	case errors.As(err, &coded):
 		fail(w, http.StatusBadRequest, Problem{Error: coded.text, Place: "body", Fix: coded.fix})

@@ -102,7 +102,8 @@ func (e *explainer) earlier() string {
 		return ""
 	}
 	site := &e.s.Sites[at]
-	return fmt.Sprintf("prices, costs and targets are of the last decision, for which %s had a capacity of %s requests/s; it has %s now, and the next decision uses that",
+	return fmt.Sprintf("prices, costs and targets are of the last decision, for which %s had a capacity of %s requests/s; "+
+		"it has %s now, and the next decision uses that",
 		site.Group.Locality, rateOf(was), rateOf(site.Capacity))
 }
 
