@@ -81,9 +81,6 @@ func (c *accounts) findCrowds(of *comparison) {
 			settled.add(&a.settled, f)
 		}
 	})
-	if all.accounts < crowdAccounts {
-		return
-	}
 	decides := settled.voice >= settledVoice*all.voice
 	each(func(_ *flow, a *account) {
 		a.crowded = a.address && all.crowd(a.flows)
