@@ -80,7 +80,8 @@ type Planner interface {
 	// that was so; zero = it is not known.
 	Reserves() (at time.Time, services []plan.Reserve)
 	// Losses returns how services stand the loss of each zone, and when that was so;
-	// zero = it is not known.
+	// zero = it is not known. They are outdated where the plan of now differs much from
+	// the one that they were computed with.
 	Losses(now *plan.Plan) (at time.Time, zones []plan.ZoneLoss, outdated bool)
 }
 
