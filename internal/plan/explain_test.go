@@ -334,7 +334,7 @@ func TestExplainNamesAnEarlierDecision(t *testing.T) {
 	top := threeZones(t)
 	decided := ticks(t, top, 3, map[string]float64{"us/a": 900})
 	if e := explain(t, decided, "us/a"); e.Earlier != "" {
-		t.Errorf("a decision of now is told as an earlier one: %s", e.Earlier)
+		t.Errorf("%q names an earlier decision, and this one is of now", e.Earlier)
 	}
 	var down []health.Override
 	for i := range top.Services[0].Localities[0].Endpoints {
