@@ -127,6 +127,10 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 			a.Priorities = a.Priorities[:1]
 			move(r, 0, 0, 3, 60)
 		}},
+		{rule: invariant.RuleFailover, corrupt: func(r *assign.Result) {
+			a := r.Sources[0].Assignment
+			a.Priorities = a.Priorities[:1]
+		}},
 		{rule: invariant.RuleStep, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 1100) }},
 		{rule: invariant.RuleStep, reapply: true, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 20) }},
 		{rule: invariant.RuleRealised, corrupt: func(r *assign.Result) {

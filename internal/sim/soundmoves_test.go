@@ -133,6 +133,27 @@ func soundEndpoints(g *isobar.EndpointGroup, seen map[string]bool) error {
 	return nil
 }
 
+// takeover: each source has all localities that can take traffic, so that its clients can fail over without a new plan.
+func (j *judgement) takeover() error {
+	for i := range j.is {
+		if j.is[i] == nil {
+			continue
+		}
+		has := map[isobar.Locality]bool{}
+		for _, tier := range j.now.Result.Sources[i].Assignment.Priorities {
+			for _, lw := range tier {
+				has[lw.Locality] = true
+			}
+		}
+		for l, fit := range j.fit {
+			if fit && j.allows(i, l) && !has[j.at(l)] {
+				return fmt.Errorf("%s does not have %s, which can take traffic", j.from(i), j.at(l))
+			}
+		}
+	}
+	return nil
+}
+
 // unfit: nothing but probes goes to what can't take it while something else can.
 func (j *judgement) unfit() error {
 	for i := range j.is {

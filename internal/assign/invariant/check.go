@@ -29,6 +29,7 @@ const (
 	RuleNonEmpty     = "non-empty"    // a service with endpoints gives every source some
 	RuleDrain        = "drain"        // at most half of the usable localities are drained
 	RuleDrop         = "drop"         // drops stay within what the operator allows
+	RuleFailover     = "failover"     // every source has all fit localities in one of its priorities
 	RuleForbidden    = "forbidden"    // no endpoint, in no priority, where the source must not send
 	RuleUnhealthy    = "unhealthy"    // no flow to unfit capacity while fit capacity remains
 	RuleConservation = "conservation" // shares and targets sum to 1, loads are what shares send
@@ -70,6 +71,7 @@ func Check(prev, next *assign.Result, in CheckInput) []Violation {
 	c.nonEmpty()
 	c.drains()
 	c.drops()
+	c.failover()
 	c.forbids()
 	c.unhealthy()
 	c.conservation()
@@ -208,7 +210,7 @@ func malformed(vs []Violation) int {
 	n := 0
 	for i := range vs {
 		switch vs[i].Rule {
-		case RuleCeiling, RuleRounding, RuleEntry, RuleStep, RuleUnhealthy, RuleDrain:
+		case RuleCeiling, RuleRounding, RuleEntry, RuleStep, RuleUnhealthy, RuleDrain, RuleFailover:
 		default:
 			n++
 		}

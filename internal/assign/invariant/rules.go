@@ -42,6 +42,34 @@ func (c *checker) nonEmpty() {
 	}
 }
 
+// failover wants every fit locality that a source may use in one of its priorities: between two
+// plans only the listed localities can take over. A source without priorities breaks nonEmpty.
+func (c *checker) failover() {
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		if len(r.Assignment.Priorities) == 0 {
+			continue
+		}
+		for l := range c.next.Sites {
+			if at := c.next.Sites[l].Group.Locality; c.fit[l] && !c.forbidden(i, l) && !lists(r.Assignment, at) {
+				c.failf(RuleFailover, r.Source, "%s can take traffic, but is in none of the priorities", at)
+			}
+		}
+	}
+}
+
+// lists reports whether any priority has a locality.
+func lists(a *isobar.Assignment, at isobar.Locality) bool {
+	for _, tier := range a.Priorities {
+		for k := range tier {
+			if tier[k].Locality == at {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // drains counts what was taken out of use by a decision of ours, among the
 // localities that could serve. Capacity can be 0 for other reasons: nothing is
 // sent yet to where none is declared, or what is declared leaves none.
@@ -71,13 +99,7 @@ func (c *checker) forbids() {
 			if !c.forbidden(i, l) {
 				continue
 			}
-			listed := r.Shares[l] > 0
-			for _, tier := range r.Assignment.Priorities {
-				for k := range tier {
-					listed = listed || tier[k].Locality == at
-				}
-			}
-			if listed {
+			if r.Shares[l] > 0 || lists(r.Assignment, at) {
 				c.failedf(RuleForbidden, r.Source, r.Shares[l]*c.rate(i), "%s is not allowed for this source", at)
 			}
 		}

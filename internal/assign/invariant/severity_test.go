@@ -14,7 +14,7 @@ func TestMilder(t *testing.T) {
 	order := [][]invariant.Violation{
 		nil,
 		{broken(invariant.RuleDrain, 0)},
-		{broken(invariant.RuleStep, 0), broken(invariant.RuleStep, 0)},
+		{broken(invariant.RuleFailover, 0), broken(invariant.RuleStep, 0)},
 		{broken(invariant.RuleStep, 5)},
 		{broken(invariant.RuleCeiling, 5), broken(invariant.RuleUnhealthy, 1)},
 		{broken(invariant.RuleWeights, 0)},
