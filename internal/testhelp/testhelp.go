@@ -139,7 +139,8 @@ func Series(tb testing.TB, from prometheus.Gatherer, name string) map[string]flo
 }
 
 // Metric sums the series of a counter or gauge that have all of these values
-// among their labels. The test fails where there is no such metric.
+// among their labels: values alone, such as "excess", without the names of the labels. The test
+// fails where there is no such metric; without such a series the sum is 0.
 func Metric(tb testing.TB, from prometheus.Gatherer, name string, values ...string) float64 {
 	tb.Helper()
 	series := Series(tb, from, name)
