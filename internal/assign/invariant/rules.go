@@ -45,14 +45,33 @@ func (c *checker) nonEmpty() {
 // failover wants every fit locality that a source may use in one of its priorities: between two
 // plans only the listed localities can take over. A source without priorities breaks nonEmpty.
 func (c *checker) failover() {
+	listed := make([]bool, len(c.next.Sites))
 	for i := range c.next.Sources {
 		r := &c.next.Sources[i]
 		if len(r.Assignment.Priorities) == 0 {
 			continue
 		}
+		clear(listed)
+		for _, tier := range r.Assignment.Priorities {
+			c.mark(tier, listed)
+		}
 		for l := range c.next.Sites {
-			if at := c.next.Sites[l].Group.Locality; c.fit[l] && !c.forbidden(i, l) && !lists(r.Assignment, at) {
-				c.failf(RuleFailover, r.Source, "%s can take traffic, but is in none of the priorities", at)
+			if c.fit[l] && !c.forbidden(i, l) && !listed[l] {
+				c.failf(RuleFailover, r.Source, "%s can take traffic, but is in none of the priorities", c.next.Sites[l].Group.Locality)
+			}
+		}
+	}
+}
+
+// mark sets the sites that a tier lists. It begins each search after the site found before: tiers
+// list localities in the order of sites, so a source of many localities takes one pass.
+func (c *checker) mark(tier []isobar.LocalityWeight, listed []bool) {
+	n, from := len(listed), 0
+	for k := range tier {
+		for j := range n {
+			if l := (from + j) % n; c.next.Sites[l].Group.Locality == tier[k].Locality {
+				listed[l], from = true, l+1
+				break
 			}
 		}
 	}
