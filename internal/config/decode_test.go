@@ -75,7 +75,7 @@ func TestLimits(t *testing.T) {
 		{"too large", strings.Repeat("#", config.MaxBytes+1), "x:1:1: 33554433 bytes are too many; keep it within 33554432 bytes"},
 		{
 			"too dense", "services: [" + strings.Repeat("a,", 1<<20),
-			"x:1:650288: the values up to here take more memory than the 2097163 bytes of the document may; " +
+			"x:1:1290560: the values up to here take more memory than the 2097163 bytes of the document may; " +
 				"write longer values, or several documents; the memory is enough for endpoints of services",
 		},
 		{
@@ -92,6 +92,23 @@ func TestLimits(t *testing.T) {
 				t.Errorf("error %.200v, want %s", err, test.want)
 			}
 		})
+	}
+}
+
+// A matrix of 650 regions has 210,000 pairs. Its short values took more memory than documents
+// of this size might.
+func TestLatenciesOfManyPairs(t *testing.T) {
+	for _, form := range []string{"  - {from: r%d, to: r%d, ms: 5}\n", "  - {\"from\": \"r%d\", \"to\": \"r%d\", \"ms\": 5}\n"} {
+		var b strings.Builder
+		b.WriteString("services: []\nnetwork:\n  latency_ms:\n")
+		for from := range 650 {
+			for to := range from {
+				fmt.Fprintf(&b, form, from, to)
+			}
+		}
+		if _, _, err := config.Decode("x", []byte(b.String())); err != nil {
+			t.Errorf("%.30q: %.200v", form, err)
+		}
 	}
 }
 

@@ -212,27 +212,57 @@ func (k kind) String() string {
 	return [...]string{"nothing", "text", "a number", "not a finite number", "true or false", "a list", "an object"}[k]
 }
 
-// node is one value of a document, free of the parser's types.
+// node is one value of a document, free of the parser's types. A document may have millions,
+// and most are scalars.
 type node struct {
 	kind   kind
 	quoted bool
-	text   string // of scalars, as written (unquoted)
-	pos    Position
+	pos    place
+	text   string  // of scalars, as written (unquoted)
+	inside *inside // of lists and objects; nil for others
+}
+
+// fields are those of an object, items those of a list.
+func (n *node) fields() []field {
+	if n.inside == nil {
+		return nil
+	}
+	return n.inside.fields
+}
+
+func (n *node) items() []*node {
+	if n.inside == nil {
+		return nil
+	}
+	return n.inside.items
+}
+
+// inside is what lists and objects hold.
+type inside struct {
 	fields []field
 	items  []*node
 }
 
 type field struct {
 	name  string
-	pos   Position // of the name
+	pos   place // of the name
 	value *node
 }
+
+// place is a Position that takes half the memory; no document has 2^31 bytes.
+type place struct{ line, column int32 }
+
+func placeOf(p Position) place {
+	return place{int32(p.Line), int32(p.Column)} //nolint:gosec // within a document, see above
+}
+
+func (p place) position() Position { return Position{int(p.line), int(p.column)} }
 
 // convert turns the parser's tree into ours. depth is bounded once more here,
 // so that this recursion does not rest on guard alone.
 func convert(n ast.Node, depth int) (*node, *Problem) {
 	if n == nil {
-		return &node{pos: Position{1, 1}}, nil
+		return &node{pos: place{1, 1}}, nil
 	}
 	pos := positionOf(n.GetToken())
 	if depth > 2*MaxDepth {
@@ -240,17 +270,17 @@ func convert(n ast.Node, depth int) (*node, *Problem) {
 	}
 	switch n := n.(type) {
 	case *ast.NullNode:
-		return &node{kind: nullKind, pos: pos}, nil
+		return &node{kind: nullKind, pos: placeOf(pos)}, nil
 	case *ast.BoolNode:
-		return &node{kind: boolKind, pos: pos, text: n.GetToken().Value}, nil
+		return &node{kind: boolKind, pos: placeOf(pos), text: n.GetToken().Value}, nil
 	case *ast.IntegerNode, *ast.FloatNode:
-		return &node{kind: numberKind, pos: pos, text: n.GetToken().Value}, nil
+		return &node{kind: numberKind, pos: placeOf(pos), text: n.GetToken().Value}, nil
 	case *ast.NanNode, *ast.InfinityNode:
-		return &node{kind: oddKind, pos: pos, text: n.GetToken().Value}, nil
+		return &node{kind: oddKind, pos: placeOf(pos), text: n.GetToken().Value}, nil
 	case *ast.StringNode:
-		return &node{kind: textKind, pos: pos, text: n.Value, quoted: isQuoted(n.GetToken())}, nil
+		return &node{kind: textKind, pos: placeOf(pos), text: n.Value, quoted: isQuoted(n.GetToken())}, nil
 	case *ast.LiteralNode:
-		return &node{kind: textKind, pos: pos, text: n.Value.Value, quoted: true}, nil
+		return &node{kind: textKind, pos: placeOf(pos), text: n.Value.Value, quoted: true}, nil
 	case *ast.SequenceNode:
 		return convertList(n, pos, depth)
 	case *ast.MappingNode:
@@ -263,23 +293,23 @@ func convert(n ast.Node, depth int) (*node, *Problem) {
 }
 
 func convertList(n *ast.SequenceNode, pos Position, depth int) (*node, *Problem) {
-	out := &node{kind: listKind, pos: pos, items: make([]*node, 0, len(n.Values))}
+	out := &node{kind: listKind, pos: placeOf(pos), inside: &inside{items: make([]*node, 0, len(n.Values))}}
 	for _, v := range n.Values {
 		item, p := convert(v, depth+1)
 		if p != nil {
 			return nil, p
 		}
-		out.items = append(out.items, item)
+		out.inside.items = append(out.inside.items, item)
 	}
 	return out, nil
 }
 
 func convertObject(values []*ast.MappingValueNode, pos Position, depth int) (*node, *Problem) {
-	out := &node{kind: objectKind, pos: pos, fields: make([]field, 0, len(values))}
+	out := &node{kind: objectKind, pos: placeOf(pos), inside: &inside{fields: make([]field, 0, len(values))}}
 	for i, v := range values {
 		keyPos := positionOf(v.Key.GetToken())
 		if i == 0 && pos.Line >= keyPos.Line && pos.Column > keyPos.Column {
-			out.pos = keyPos // a block object: the parser gives the first colon
+			out.pos = placeOf(keyPos) // a block object: the parser gives the first colon
 		}
 		name, ok := keyName(v.Key)
 		if !ok {
@@ -289,7 +319,7 @@ func convertObject(values []*ast.MappingValueNode, pos Position, depth int) (*no
 		if p != nil {
 			return nil, p
 		}
-		out.fields = append(out.fields, field{name: name, pos: keyPos, value: value})
+		out.inside.fields = append(out.inside.fields, field{name: name, pos: placeOf(keyPos), value: value})
 	}
 	return out, nil
 }

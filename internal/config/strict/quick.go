@@ -10,9 +10,11 @@ import (
 // What a value costs in memory, in bytes: the node itself, its place in a list that may
 // have grown by half, and what a field of an object takes beside its value.
 const (
-	nodeCost  = 128
-	fieldCost = 64
-	// Nodes may cost some for each byte of text: endpoints take 8 to 14.
+	nodeCost   = 64
+	insideCost = 64 // of a list or object beside that
+	fieldCost  = 48
+	usedFields = 3 // for which an object has memory at first
+	// Nodes may cost some for each byte of text: endpoints take 5 to 8, latencies of pairs 11 to 15.
 	costOfByte = 16
 	leastCost  = 8 << 20
 )
@@ -83,7 +85,21 @@ func (q *quick) charge(cost int) {
 
 func (q *quick) make(k kind, at int) *node {
 	q.charge(nodeCost)
-	return &node{kind: k, pos: q.pos(at)}
+	return &node{kind: k, pos: placeOf(q.pos(at))}
+}
+
+func (q *quick) makeList(at int) *node {
+	q.charge(insideCost)
+	n := q.make(listKind, at)
+	n.inside = &inside{}
+	return n
+}
+
+func (q *quick) makeObject(at int) *node {
+	q.charge(insideCost)
+	n := q.make(objectKind, at)
+	n.inside = &inside{fields: make([]field, 0, usedFields)}
+	return n
 }
 
 // pos is the position of a byte of the line that is read, which is behind all that it
@@ -184,13 +200,13 @@ func (q *quick) inline(beyond int) *node {
 
 func (q *quick) blockList() *node {
 	column := q.column()
-	n := q.make(listKind, q.at)
+	n := q.makeList(q.at)
 	for q.at < len(q.text) && q.column() == column && q.dash() {
 		q.at++
 		line := q.line
 		q.nextOrBlanks()
 		q.sure(q.at < len(q.text) && (q.line == line || q.column() > column))
-		n.items = append(n.items, q.block(column))
+		n.inside.items = append(n.inside.items, q.block(column))
 	}
 	q.sure(q.at == len(q.text) || q.column() < column || q.column() == column && !q.dash())
 	return n
@@ -249,7 +265,7 @@ func (q *quick) name(end int) (name string, pos Position) {
 
 func (q *quick) blockObject(end int) *node {
 	column := q.column()
-	n := q.make(objectKind, q.at)
+	n := q.makeObject(q.at)
 	for {
 		q.charge(fieldCost)
 		name, pos := q.name(end)
@@ -267,8 +283,8 @@ func (q *quick) blockObject(end int) *node {
 		} else {
 			value = q.block(beyond)
 		}
-		n.fields = append(n.fields, field{name: name, pos: pos, value: value})
-		q.sure(len(n.fields) <= quickFields)
+		n.inside.fields = append(n.inside.fields, field{name: name, pos: placeOf(pos), value: value})
+		q.sure(len(n.inside.fields) <= quickFields)
 		if q.at == len(q.text) || q.column() < column {
 			return n
 		}
@@ -283,18 +299,19 @@ func (q *quick) flow(beyond int) *node {
 	q.sure(q.depth <= quickDepth)
 	defer func() { q.depth-- }()
 	list := q.peek() == '['
-	n, last := q.make(objectKind, q.at), byte('}')
+	made, last := q.makeObject, byte('}')
 	if list {
-		n.kind, last = listKind, ']'
+		made, last = q.makeList, ']'
 	}
+	n := made(q.at)
 	q.at++
 	q.flowBlanks(beyond)
 	for q.peek() != last {
 		if list {
-			n.items = append(n.items, q.flowItem(beyond))
+			n.inside.items = append(n.inside.items, q.flowItem(beyond))
 		} else {
-			n.fields = append(n.fields, q.flowField(beyond))
-			q.sure(len(n.fields) <= quickFields)
+			n.inside.fields = append(n.inside.fields, q.flowField(beyond))
+			q.sure(len(n.inside.fields) <= quickFields)
 		}
 		q.flowBlanks(beyond)
 		if q.peek() == ',' {
@@ -323,7 +340,7 @@ func (q *quick) flowField(beyond int) field {
 	q.sure(quoted || q.ahead(end+1) == ' ' || q.ahead(end+1) == '\n')
 	name, pos := q.name(end)
 	q.flowBlanks(beyond)
-	return field{name: name, pos: pos, value: q.flowValue(beyond)}
+	return field{name: name, pos: placeOf(pos), value: q.flowValue(beyond)}
 }
 
 func (q *quick) flowValue(beyond int) *node {

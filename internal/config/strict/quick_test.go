@@ -43,11 +43,11 @@ func show(n *node) string {
 	var walk func(n *node, indent string)
 	walk = func(n *node, indent string) {
 		fmt.Fprintf(&b, "%v %v %q quoted=%v\n", n.pos, n.kind, n.text, n.quoted)
-		for _, item := range n.items {
+		for _, item := range n.items() {
 			fmt.Fprintf(&b, "%s- ", indent)
 			walk(item, indent+"  ")
 		}
-		for _, f := range n.fields {
+		for _, f := range n.fields() {
 			fmt.Fprintf(&b, "%s%q at %v: ", indent, f.name, f.pos)
 			walk(f.value, indent+"  ")
 		}

@@ -32,7 +32,7 @@ type Field struct {
 }
 
 // Pos gives where the value stands.
-func (v Value) Pos() Position { return v.node.pos }
+func (v Value) Pos() Position { return v.node.pos.position() }
 
 // Path gives the way from the root, for example services[0].name.
 func (v Value) Path() string {
@@ -62,7 +62,7 @@ func (v Value) problemf(warning bool, hint, format string, args ...any) {
 		return
 	}
 	v.doc.report.add(Problem{
-		Position: v.node.pos, Path: v.Path(), Warning: warning,
+		Position: v.node.pos.position(), Path: v.Path(), Warning: warning,
 		Text: fmt.Sprintf(format, args...), Hint: hint,
 	})
 }
@@ -110,11 +110,11 @@ func (v Value) Object(fields []Field) bool {
 	if !v.want(objectKind) {
 		return false
 	}
-	given := make(map[string]Value, len(v.node.fields))
+	given := make(map[string]Value, len(v.node.fields()))
 	var unknown []*field
-	lines := make(map[string]int, len(v.node.fields))
-	for i := range v.node.fields {
-		f := &v.node.fields[i]
+	lines := make(map[string]int, len(v.node.fields()))
+	for i := range v.node.fields() {
+		f := &v.node.inside.fields[i]
 		first, repeated := lines[f.name]
 		switch {
 		case !known(fields, f.name):
@@ -122,7 +122,7 @@ func (v Value) Object(fields []Field) bool {
 		case repeated:
 			v.at(f).Errorf("keep one of them", "field %q is given twice, first in line %d", f.name, first)
 		default:
-			lines[f.name] = f.pos.Line
+			lines[f.name] = int(f.pos.line)
 			given[f.name] = Value{doc: v.doc, node: f.value, parent: &v, name: f.name}
 		}
 	}
@@ -216,8 +216,8 @@ func (v Value) List() ([]Value, bool) {
 	if !v.want(listKind) {
 		return nil, false
 	}
-	out := make([]Value, 0, len(v.node.items))
-	for i, n := range v.node.items {
+	out := make([]Value, 0, len(v.node.items()))
+	for i, n := range v.node.items() {
 		item := Value{doc: v.doc, node: n, parent: &v, index: i}
 		if n.kind == nullKind {
 			item.Errorf("remove the item, or give it a value", "is null")
@@ -240,15 +240,15 @@ func (v Value) Entries() ([]Entry, bool) {
 	if !v.want(objectKind) {
 		return nil, false
 	}
-	out := make([]Entry, 0, len(v.node.fields))
-	lines := make(map[string]int, len(v.node.fields))
+	out := make([]Entry, 0, len(v.node.fields()))
+	lines := make(map[string]int, len(v.node.fields()))
 	ok := true
-	for i := range v.node.fields {
-		f := &v.node.fields[i]
+	for i := range v.node.fields() {
+		f := &v.node.inside.fields[i]
 		child := Value{doc: v.doc, node: f.value, parent: &v, name: clip(f.name)}
 		first, repeated := lines[f.name]
 		if !repeated {
-			lines[f.name] = f.pos.Line
+			lines[f.name] = int(f.pos.line)
 		}
 		switch {
 		case f.name == "":
@@ -304,7 +304,7 @@ func (v Value) anyObject() (any, bool) {
 
 func (v Value) anyList() (any, bool) {
 	items, ok := v.List()
-	ok = ok && len(items) == len(v.node.items)
+	ok = ok && len(items) == len(v.node.items())
 	out := make([]any, 0, len(items))
 	for _, item := range items {
 		x, good := item.Any()
@@ -350,18 +350,18 @@ func (w *jsonWriter) add(part string) {
 func (w *jsonWriter) value(n *node) {
 	switch n.kind {
 	case nullKind:
-		w.put(n.pos, "null")
+		w.put(n.pos.position(), "null")
 	case boolKind:
-		w.put(n.pos, strings.ToLower(n.text))
+		w.put(n.pos.position(), strings.ToLower(n.text))
 	case numberKind:
 		if !json.Valid([]byte(n.text)) { // of a notation that only YAML has
-			w.put(n.pos, quoted(n.text))
+			w.put(n.pos.position(), quoted(n.text))
 			return
 		}
-		w.put(n.pos, n.text)
+		w.put(n.pos.position(), n.text)
 	case listKind:
-		w.put(n.pos, "[")
-		for i, item := range n.items {
+		w.put(n.pos.position(), "[")
+		for i, item := range n.items() {
 			if i > 0 {
 				w.add(",")
 			}
@@ -369,17 +369,17 @@ func (w *jsonWriter) value(n *node) {
 		}
 		w.add("]")
 	case objectKind:
-		w.put(n.pos, "{")
-		for i := range n.fields {
+		w.put(n.pos.position(), "{")
+		for i := range n.fields() {
 			if i > 0 {
 				w.add(",")
 			}
-			w.put(n.fields[i].pos, quoted(n.fields[i].name)+":")
-			w.value(n.fields[i].value)
+			w.put(n.inside.fields[i].pos.position(), quoted(n.inside.fields[i].name)+":")
+			w.value(n.inside.fields[i].value)
 		}
 		w.add("}")
 	default: // text, and what is no number in JSON
-		w.put(n.pos, quoted(n.text))
+		w.put(n.pos.position(), quoted(n.text))
 	}
 }
 
