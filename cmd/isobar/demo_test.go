@@ -42,6 +42,11 @@ func TestDemoFrames(t *testing.T) {
 	if got := frameLine(&f); got != line {
 		t.Errorf("line:\n%s\nwant:\n%s", got, line)
 	}
+	other := f
+	other.Phase = "recovery"
+	if at, of := strings.Index(line, "  us-east/a 126%"), strings.Index(frameLine(&other), "  us-east/a 126%"); at != of {
+		t.Errorf("the zones begin in column %d, those of a shorter phase in column %d", at, of)
+	}
 	const table = `isobar demo   Isobar (mode full)   http://127.0.0.1:18080/ui/
 12 of 38 s   step: us-east/a at 520 requests/s
 

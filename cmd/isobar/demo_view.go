@@ -25,7 +25,7 @@ func consoleAddress(f *fleet.Frame) string { return "http://" + f.Admin + "/ui/"
 // frameLine is a frame as one line.
 func frameLine(f *fleet.Frame) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-14s %3.0fs  %-32s", modeTitle(f.Mode), f.At.Seconds(), f.Phase)
+	fmt.Fprintf(&b, "%-14s %3.0fs  %-33s", modeTitle(f.Mode), f.At.Seconds(), f.Phase)
 	for i := range f.Now.Zones {
 		z := &f.Now.Zones[i]
 		fmt.Fprintf(&b, "  %s %3.0f%%", z.Locality, 100*z.Load)
