@@ -17,6 +17,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/config/strict"
+	"github.com/isobar-xds/isobar/internal/filewatch"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/member"
 )
@@ -128,7 +129,11 @@ func readInput(file string, stdin io.Reader) (data []byte, err error) {
 			err = closeErr
 		}
 	}()
-	return io.ReadAll(io.LimitReader(f, config.MaxBytes+1))
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return filewatch.ReadAll(f, info.Size(), config.MaxBytes+1)
 }
 
 // contents says in a few words what is configured.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/reload"
 	"github.com/isobar-xds/isobar/internal/server"
 )
 
@@ -46,19 +47,7 @@ func serve(ctx context.Context, file string, page bool, stderr io.Writer) error 
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // before anything that takes time: it would end the process
 	defer signal.Stop(hangups)
-	data, err := readConfigFile(file, nil)
-	if err != nil {
-		return err
-	}
-	cfg, warnings, err := config.Decode(file, data)
-	printWarnings(stderr, warnings)
-	if err != nil {
-		return err
-	}
-	log := newLogger(cfg.Log, stderr)
-	s, err := server.Open(ctx, cfg, server.Options{
-		File: file, Data: data, Log: log, Version: buildVersion(), NoConsole: !page, Pressure: newMemoryLimit(pressedMemory).press,
-	})
+	s, cfg, log, err := openServer(ctx, file, page, stderr)
 	if err != nil {
 		return err
 	}
@@ -75,6 +64,25 @@ func serve(ctx context.Context, file string, page bool, stderr io.Writer) error 
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// openServer makes the server that a file describes.
+func openServer(ctx context.Context, file string, page bool, stderr io.Writer) (*server.Server, *config.Config, *slog.Logger, error) {
+	data, err := readConfigFile(file, nil)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer reload.Frugally(len(data))()
+	cfg, warnings, err := config.Decode(file, data)
+	printWarnings(stderr, warnings)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	log := newLogger(cfg.Log, stderr)
+	s, err := server.Open(ctx, cfg, server.Options{
+		File: file, Data: data, Log: log, Version: buildVersion(), NoConsole: !page, Pressure: newMemoryLimit(pressedMemory).press,
+	})
+	return s, cfg, log, err
 }
 
 // onEach calls f at each signal, until stop is called.

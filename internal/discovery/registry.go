@@ -143,6 +143,10 @@ func (r *Registry) List() []isobar.Object {
 	return out
 }
 
+// Objects returns all objects in force, sorted by name, without a copy: nobody may change
+// them. A copy of a million endpoints takes 80 MB.
+func (r *Registry) Objects() []isobar.Object { return r.published.Load().objects }
+
 // Get returns the object in force under a name, or isobar.ErrNotFound.
 func (r *Registry) Get(name string) (isobar.Object, error) {
 	objects := r.published.Load().objects

@@ -84,10 +84,9 @@ type follower struct {
 
 func newFollower(path string, o WatchOptions, onChange func([]byte) error) *follower {
 	o = o.withDefaults()
-	return &follower{
-		path: path, opts: o, onChange: onChange,
-		metrics: newWatchMetrics(o.Registerer), good: sha256.Sum256(o.Current),
-	}
+	good := sha256.Sum256(o.Current)
+	o.Current = nil // it may be large
+	return &follower{path: path, opts: o, onChange: onChange, metrics: newWatchMetrics(o.Registerer), good: good}
 }
 
 func (f *follower) timing() filewatch.Options {

@@ -265,3 +265,19 @@ func TestTheBellAsksAllAtOnce(t *testing.T) {
 		second.stop()
 	})
 }
+
+// A large file is read into memory that was allocated at once.
+func TestReadAllocatesOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "large.yaml")
+	if err := os.WriteFile(path, make([]byte, 8<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := func() {
+		if data, err := filewatch.Read(path, 8<<20); err != nil || len(data) != 8<<20 {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+	}
+	if got := testing.AllocsPerRun(3, read); got > 20 {
+		t.Errorf("%v allocations for one file, want 20 at most", got)
+	}
+}

@@ -123,7 +123,7 @@ func (k *Monitor) Observe(e Event) Reaction {
 	first := k.checked == nil
 	moved := first || !sameChecked(k.checked, e.Topology)
 	if moved {
-		k.checked = e.Topology
+		k.checked = onlyChecked(e.Topology)
 	}
 	r := Reaction{Designate: moved, Topology: k.checked}
 	barred, suspected := k.suspects.observe(&suspicion{Event: &e, topology: k.checked, voters: k.table.voters})
@@ -223,6 +223,17 @@ func sameChecked(a, b *isobar.Topology) bool {
 		}
 		i, j = i+1, j+1
 	}
+}
+
+// onlyChecked leaves out services without health checks: they may change for long while the
+// others stay, and their old endpoints would stay in memory.
+func onlyChecked(t *isobar.Topology) *isobar.Topology {
+	out := *t
+	out.Services = nil
+	for i := nextChecked(t, 0); i < len(t.Services); i = nextChecked(t, i+1) {
+		out.Services = append(out.Services, t.Services[i])
+	}
+	return &out
 }
 
 func nextChecked(t *isobar.Topology, from int) int {

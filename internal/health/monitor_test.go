@@ -229,3 +229,19 @@ func TestEventsAreCheapWhileMuchIsHeld(t *testing.T) {
 		t.Errorf("%g allocations by an event", got)
 	}
 }
+
+// A monitor keeps no services without health checks: these change while the others stay, and a
+// topology that nothing else needs any more would stay in memory.
+func TestMonitorKeepsNoUncheckedServices(t *testing.T) {
+	plain := service("plain", 10, zoneA)
+	plain.HealthChecks = nil
+	web := service("web", 10, zoneA)
+	o := newOffice(t, topology(plain, web), nil)
+	if got := o.last.Topology.Services; len(got) != 1 || got[0].Name != "web" {
+		t.Errorf("%d services are kept, want the one with health checks", len(got))
+	}
+	o.topology = topology(web)
+	if r := o.look(); r.Designate {
+		t.Error("designated anew because a service without health checks left")
+	}
+}

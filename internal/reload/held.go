@@ -113,7 +113,7 @@ func (c *Configuration) specsOf(held map[string]*heldService, next *config.Live)
 // othersThan lists the services that a configuration leaves in force beside those that are held.
 func (c *Configuration) othersThan(held map[string]*heldService, next *config.Live) []isobar.Service {
 	out := slices.Clone(next.Services)
-	for _, o := range c.registry.List() {
+	for _, o := range c.registry.Objects() {
 		if o.Owner != isobar.OwnerFile {
 			out = append(out, o.Service)
 		}
@@ -153,7 +153,7 @@ func (c *Configuration) hold(next *config.Live, digest string) (map[string]*held
 // itself are not listed: an operator wrote that there are none.
 func (c *Configuration) leaving(next *config.Live, silent map[string]int) (out []isobar.Object, cluster int) {
 	stay := c.served(next)
-	for _, o := range c.registry.List() {
+	for _, o := range c.registry.Objects() {
 		switch {
 		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name] || removesAll(next) && (removesListed(next) || !c.discovered(&o)):
 		case o.Owner != isobar.OwnerKubernetes:

@@ -141,6 +141,7 @@ func Start(o *Options) (*Configuration, error) {
 	}
 	c.wait(waiting)
 	c.keep(c.settings.Current(), held, digest)
+	c.share(held)
 	return c, nil
 }
 
@@ -168,15 +169,17 @@ func (c *Configuration) Follow(ctx context.Context, start func(func() error)) {
 	})
 }
 
-// inForce is the content of the file at the start; none if a part of it is held, so that the
+// inForce gives up the content of the file at the start; none if a part of it is held, so that the
 // watcher of the file does not take it for the content in force.
 func (c *Configuration) inForce() []byte {
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
+	data := c.data
+	c.data = nil
 	if c.held.waiting != nil {
 		return nil
 	}
-	return c.data
+	return data
 }
 
 // reload puts a changed configuration file in force. An error keeps the old
@@ -191,6 +194,7 @@ func (c *Configuration) reload(data []byte) error {
 // a change removes is held where clients still need it, unless an operator has
 // confirmed the change. c.held.mu is held.
 func (c *Configuration) take(data []byte, confirmed bool) error {
+	defer Frugally(len(data))()
 	next, warnings, err := config.Decode(c.path, data)
 	if err != nil {
 		return err
@@ -234,6 +238,7 @@ func (c *Configuration) take(data []byte, confirmed bool) error {
 	}
 	c.wait(nil)
 	c.keep(&next.Live, held, digest)
+	c.share(held)
 	if outdated != "" {
 		c.log.Warn("configuration", "warning", outdated)
 	}
@@ -317,7 +322,7 @@ func (c *Configuration) outdatedDefaults(next *config.Live) string {
 		return ""
 	}
 	n := 0
-	for _, o := range c.registry.List() {
+	for _, o := range c.registry.Objects() {
 		if o.Owner == isobar.OwnerAPI {
 			n++
 		}

@@ -188,7 +188,7 @@ func (c *Configuration) removalFrom(have contents, before, next *config.Live, no
 // the API.
 func (c *Configuration) Removes(services []isobar.Service) string {
 	before := &config.Live{}
-	for _, o := range c.registry.List() {
+	for _, o := range c.registry.Objects() {
 		if o.Owner == isobar.OwnerAPI {
 			before.Services = append(before.Services, o.Service)
 		}

@@ -49,7 +49,7 @@ func (c *Configuration) saveConfigured() {
 		return
 	}
 	saved := Configured{Services: []isobar.Service{}, Removed: c.held.recent.saved(), Pending: c.held.pending}
-	for _, o := range c.registry.List() {
+	for _, o := range c.registry.Objects() {
 		if o.Owner == isobar.OwnerAPI || o.Owner == isobar.OwnerKubernetes {
 			continue
 		}
@@ -193,4 +193,27 @@ func recentOf(saved []SavedRemoval, now time.Time) recentRemovals {
 		out = append(out, x)
 	}
 	return out
+}
+
+// share gives up the services of a configuration in force for those of the registry, which has
+// a copy of each: a million endpoints take 80 MB. A replica of a group keeps its own: the registry
+// has what the leader's file says.
+func (c *Configuration) share(held map[string]*heldService) {
+	if c.group != nil {
+		return
+	}
+	objects := map[string]*isobar.Service{}
+	for _, o := range c.registry.Objects() {
+		if o.Owner == isobar.OwnerFile && held[o.Service.Name] == nil {
+			objects[o.Service.Name] = &o.Service
+		}
+	}
+	shared := *c.settings.Current()
+	shared.Services = slices.Clone(shared.Services)
+	for i := range shared.Services {
+		if o := objects[shared.Services[i].Name]; o != nil {
+			shared.Services[i] = *o
+		}
+	}
+	c.settings.live.Store(&shared)
 }

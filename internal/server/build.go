@@ -144,6 +144,7 @@ func (s *Server) buildSources() error {
 	}); err != nil {
 		return err
 	}
+	s.opts.Data = nil // it may be large
 	logOverrides(s.registry, s.log)
 	s.archiver = operators.OpenArchiver(stateDir, s.log, s.metrics)
 	return nil

@@ -96,7 +96,13 @@ func (s *loopState) LoadConfigured() (*reload.Configured, error) {
 }
 
 // SaveConfigured implements [reload.State].
-func (s *loopState) SaveConfigured(c reload.Configured) error { return s.save(configuredKey, c) }
+func (s *loopState) SaveConfigured(c reload.Configured) error {
+	data, err := c.Encode()
+	if err != nil {
+		return err
+	}
+	return s.Write(configuredKey, data)
+}
 
 // loadJSON reads a key; nil without error where nothing stands there.
 func loadJSON[T any](s store.Store, key string) (*T, error) {
