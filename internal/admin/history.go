@@ -207,14 +207,8 @@ func (s *historyAPI) getSpan(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
-	var ends [2]time.Time
-	for i, name := range []string{"from", "to"} {
-		if ends[i], ok = moment(w, name, query.Get(name)); !ok {
-			return
-		}
-	}
-	if !ends[0].Before(ends[1]) {
-		fail(w, http.StatusBadRequest, Problem{Error: "the span is empty", Place: "to=" + query.Get("to"), Fix: "send a time after from"})
+	ends, ok := endsOf(w, query)
+	if !ok {
 		return
 	}
 	marks, ok := s.marks(w, r, query.Get("service"))
@@ -234,6 +228,20 @@ func (s *historyAPI) getSpan(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	reply(w, http.StatusOK, out)
+}
+
+// endsOf reads the two moments of a span. Without ok it is answered.
+func endsOf(w http.ResponseWriter, query url.Values) (ends [2]time.Time, ok bool) {
+	for i, name := range []string{"from", "to"} {
+		if ends[i], ok = moment(w, name, query.Get(name)); !ok {
+			return ends, false
+		}
+	}
+	if !ends[0].Before(ends[1]) {
+		fail(w, http.StatusBadRequest, Problem{Error: "the span is empty", Place: "to=" + query.Get("to"), Fix: "send a time after from"})
+		return ends, false
+	}
+	return ends, true
 }
 
 // moment reads a time of a query. Without ok it is answered.

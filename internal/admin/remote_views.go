@@ -90,12 +90,24 @@ func (r *Remote) MomentAt(ctx context.Context, service string, at time.Time) (Mo
 // an empty name, of all.
 func (r *Remote) Span(ctx context.Context, service string, from, to time.Time) (Span, error) {
 	var out Span
+	err := r.get(ctx, "/v1/history/span", spanQuery(service, from, to), &out)
+	return out, err
+}
+
+// NetChange asks what differs after a span from before it, of a service or, for an empty
+// name, of all.
+func (r *Remote) NetChange(ctx context.Context, service string, from, to time.Time) (NetChange, error) {
+	var out NetChange
+	err := r.get(ctx, "/v1/history/net", spanQuery(service, from, to), &out)
+	return out, err
+}
+
+func spanQuery(service string, from, to time.Time) url.Values {
 	query := url.Values{"from": {from.UTC().Format(time.RFC3339Nano)}, "to": {to.UTC().Format(time.RFC3339Nano)}}
 	if service != "" {
 		query.Set("service", service)
 	}
-	err := r.get(ctx, "/v1/history/span", query, &out)
-	return out, err
+	return query
 }
 
 // Status returns what needs attention.

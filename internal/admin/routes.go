@@ -92,6 +92,7 @@ func (s *Server) orderRoutes(large func(pattern string, h http.HandlerFunc), wri
 		large("/v1/history/timeline", s.history.getTimeline)
 		large("/v1/history/moment", s.history.getMoment)
 		large("/v1/history/span", s.history.getSpan)
+		large("/v1/history/net", s.history.getNet)
 		led("POST", "/v1/pause", maxHealthBytes, s.loop.postPause)
 		led("POST", "/v1/resume", maxHealthBytes, s.loop.postResume)
 		led("POST", "/v1/rollback", maxHealthBytes, s.loop.postRollback)

@@ -96,6 +96,10 @@ var operations = []operation{
 		query: map[string]string{"service": byService, "from": "time, as in RFC 3339", "to": "time after it"}, answers: []any{admin.Span{}},
 	},
 	{
+		method: "GET", path: "/v1/history/net", summary: "What differs after the changes between two moments from before them, largest first",
+		query: map[string]string{"service": byService, "from": "time, as in RFC 3339", "to": "time after it"}, answers: []any{admin.NetChange{}},
+	},
+	{
 		method: "POST", path: "/v1/drain", summary: "Drains endpoints", body: admin.DrainOrder{},
 		query: map[string]string{"force": forceMark}, answers: []any{admin.Drained{}}, kept: true, ifMatch: true,
 	},

@@ -58,6 +58,7 @@ func TestServerAnswersAsDescribed(t *testing.T) {
 		{"GET", "/v1/status", "", ""}, {"GET", "/v1/overview", "", ""}, {"GET", "/v1/flows", "", ""}, {"GET", "/v1/flows", "?from=us-east", ""},
 		{"GET", "/v1/samples", "?service=checkout", ""}, {"GET", "/v1/samples", "?span=day", ""}, {"POST", "/v1/marks", "", `{"text": "a test"}`}, {"GET", "/v1/marks", "", ""}, {"GET", "/v1/history", "", ""}, {"GET", "/v1/history", "?brief=true", ""},
 		{"GET", "/v1/history/timeline", "?span=hour", ""}, {"GET", "/v1/history/moment", "?service=checkout", ""},
+		{"GET", "/v1/history/net", "?from=2020-01-01T00:00:00Z&to=2100-01-01T00:00:00Z", ""},
 		{"GET", "/v1/history/span", "?from=2020-01-01T00:00:00Z&to=2100-01-01T00:00:00Z", ""}, {"GET", "/v1/checkers", "", ""}, {"GET", "/v1/replicas", "", ""},
 		{"GET", "/v1/clients", "?service=checkout", ""}, {"POST", "/v1/whatif", "", `{"capacity": [{"service": "checkout", "factor": 0.5}]}`},
 		{"POST", "/v1/drain", "?force=true", drain}, {"POST", "/v1/undrain", "", drain},
