@@ -244,6 +244,7 @@ type sourceEvidence struct {
 	off      int        // windows in a row with shares off plan
 	points   float64    // by how much in the newest, percent
 	realised []realised // in the newest
+	cause    string     // that was named; empty: none
 }
 
 // pair is a source and a locality of the service.
@@ -329,10 +330,20 @@ type realised struct {
 // alike is how near shares must come to a pattern to be taken for it.
 const alike = 0.05
 
-// cause guesses why a source's shares are off plan.
+// cause names why a source's shares are likely to be off plan. What was named stays while it
+// is among the likely causes: windows in which two patterns fit would make it alternate.
 func (s *serviceAdherence) cause(src *sourceEvidence) string {
+	if likely := s.causes(src); !slices.Contains(likely, src.cause) {
+		src.cause = likely[0]
+	}
+	return src.cause
+}
+
+// causes lists the likely causes, the likeliest first; at least one.
+func (s *serviceAdherence) causes(src *sourceEvidence) []string {
+	var out []string
 	if s.clientsFailOver(src) {
-		return CauseFailover
+		out = append(out, CauseFailover)
 	}
 	all, usable := 0, 0
 	for i := range s.sites {
@@ -340,17 +351,21 @@ func (s *serviceAdherence) cause(src *sourceEvidence) string {
 		usable += s.sites[i].Usable
 	}
 	if all > 0 && usable < all && src.follows(s.sites, func(x *Site) int { return x.Endpoints }) {
-		return CausePanic
+		out = append(out, CausePanic)
 	}
 	if all > 0 && src.follows(s.sites, func(x *Site) int { return x.Usable }) {
-		return CauseUnweighted
+		out = append(out, CauseUnweighted)
 	}
 	for _, r := range src.realised {
 		if r.locality.ZoneOnly() == src.source.ZoneOnly() && r.share-r.planned > offPoints/2 {
-			return CauseZoneAware
+			out = append(out, CauseZoneAware)
+			break
 		}
 	}
-	return CauseUnknown
+	if len(out) == 0 {
+		return []string{CauseUnknown}
+	}
+	return out
 }
 
 // clientsFailOver reports whether clients of a source leave a planned locality, or use lower
@@ -425,6 +440,8 @@ func (s *serviceAdherence) findings(l *ServiceLoad) Findings {
 		}
 		if src.off >= offWindows {
 			f.Deviating = append(f.Deviating, Deviation{Source: src.source, Points: src.points, Cause: s.cause(src)})
+		} else {
+			src.cause = ""
 		}
 	}
 	s.failures(&f)

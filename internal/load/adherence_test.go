@@ -275,6 +275,34 @@ func TestDeviationsAreNamed(t *testing.T) {
 	}
 }
 
+// TestTheCauseStaysWhileItIsLikely: shares that come and go from a pattern that fits as well
+// do not change the name; shares that fit another one alone do.
+func TestTheCauseStaysWhileItIsLikely(t *testing.T) {
+	does := shares{zoneA: 0.7, zoneB: 0.3}
+	a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.2, zoneB: 0.8}, obey: func(int) map[isobar.Locality]float64 { return does }}
+	w := newWorld(t, a)
+	w.evidence.SetSites("checkout", []load.Site{{Locality: zoneA, Endpoints: 10, Usable: 10}, {Locality: zoneB, Endpoints: 10, Usable: 10}})
+	w.run(3)
+	for _, step := range []struct {
+		does  shares
+		cause string
+	}{
+		{shares{zoneA: 0.7, zoneB: 0.3}, load.CauseZoneAware},
+		{shares{zoneA: 0.5, zoneB: 0.5}, load.CauseZoneAware}, // also in proportion to the endpoints
+		{shares{zoneA: 0.6, zoneB: 0.4}, load.CauseZoneAware},
+	} {
+		does = step.does
+		if f := w.run(1); len(f.Deviating) != 1 || f.Deviating[0].Cause != step.cause {
+			t.Fatalf("%v: %+v, want %q", step.does, f.Deviating, step.cause)
+		}
+	}
+	a.shares, does = shares{zoneA: 0.8, zoneB: 0.2}, shares{zoneA: 0.5, zoneB: 0.5}
+	w.assign(a, a.shares)
+	if f := w.run(6); len(f.Deviating) != 1 || f.Deviating[0].Cause != load.CauseUnweighted {
+		t.Fatalf("%+v, want %q", f.Deviating, load.CauseUnweighted)
+	}
+}
+
 // TestIgnoringIsNoFailover: a client that sends everything to a locality of a lower tier
 // reports as one whose localities fail. Those that others reach tell the difference.
 func TestIgnoringIsNoFailover(t *testing.T) {
