@@ -50,6 +50,13 @@ func writeSpan(cmd *cobra.Command, remote *admin.Remote, flags *remoteFlags, ser
 		return writeJSON(cmd.OutOrStdout(), found)
 	}
 	var b strings.Builder
+	if found.Count > 1 {
+		differs, err := remote.NetChange(cmd.Context(), service, from, from.Add(span))
+		if err != nil {
+			return err
+		}
+		writeNet(&b, &differs)
+	}
 	columns := []column{{head: "VERSION"}, {head: "TIME"}, {head: "TRIGGER"}, {head: "SERVICES"}, {head: "MOST"}, {head: "MOVED"}, {head: "WHY"}}
 	for i := range found.Changes {
 		m := &found.Changes[i]
