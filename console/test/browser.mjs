@@ -27,7 +27,13 @@ const patience = 180_000;
 /** The order to drain us-east/b, in the words after a yes and after a no. */
 const drainOrder = { name: /^Drain us-east\/b (now|despite this)$/ };
 
-/** Every screen: its address, what shows that it is ready, and what is done on it first. */
+/** The address of the last whole minute, of which the fleet has changes. */
+function lastMinute() {
+  const to = Math.floor(Date.now() / 60_000) * 60_000;
+  return `time?service=checkout&span=hour&from=${new Date(to - 60_000).toISOString()}&to=${new Date(to).toISOString()}`;
+}
+
+/** Every screen: its address or what gives it, what shows that it is ready, and what is done on it first. */
 const screens = [
   // Clients of all services have reported. Small screens don't show the bar.
   ['fleet', '', (p) => p.locator('tr', { hasText: 'search', has: p.locator('rect:is(.fill-2, .fill-3, .fill-4)') }).first()],
@@ -51,6 +57,7 @@ const screens = [
       await p.getByText(/^(Yes|No|Not certain)[:,]/).waitFor();
     },
   ],
+  ['span', lastMinute, (p) => p.locator('table.net').first(), (p) => p.locator('.chart canvas').nth(2).waitFor()],
   ['regions', 'regions', (p) => p.getByRole('link', { name: /^us-east to us-east:/ })],
   [
     'whatif', 'whatif?lose=us-east%2Fb', (p) => p.getByText(/^(Yes|No|Not certain)[:,]/),
@@ -83,7 +90,7 @@ async function lookAtAll(address, group, width, height) {
   context.setDefaultTimeout(patience);
   const page = await context.newPage();
   for (const [name, hash, ready, first] of [...screens, ['replicas', 'replicas', (p) => p.getByText(/more replicas? may fail/)]]) {
-    await page.goto(`${name === 'replicas' ? group : address}#/${hash}`);
+    await page.goto(`${name === 'replicas' ? group : address}#/${typeof hash === 'function' ? hash() : hash}`);
     await ready(page).waitFor();
     if (first) await first(page);
     for (const scheme of process.env.QUICK === 'yes' ? ['light'] : ['light', 'dark']) {
@@ -105,13 +112,13 @@ async function takePictures(address) {
   mkdirSync(pictures, { recursive: true });
   const page = await browser.newPage({ viewport: { width: 1440, height: 900 }, colorScheme: 'light' });
   await page.goto(address);
-  await page.waitForTimeout(60_000); // until charts and the scrubber show something
-  for (const [name, hash, ready, first] of screens.filter(([n]) => ['fleet', 'service', 'time', 'checkers'].includes(n))) {
-    await page.goto(`${address}#/${hash}`);
+  await page.waitForTimeout(150_000); // until charts and the scrubber show something, and a whole minute its changes
+  for (const [name, hash, ready, first] of screens.filter(([n]) => ['fleet', 'service', 'span', 'checkers'].includes(n))) {
+    await page.goto(`${address}#/${typeof hash === 'function' ? hash() : hash}`);
     await ready(page).waitFor();
     if (first) await first(page);
     await page.evaluate(() => scrollTo(0, 0));
-    await page.screenshot({ path: `${pictures}${name}.png` });
+    await page.screenshot({ path: `${pictures}${name === 'span' ? 'time' : name}.png` });
   }
   await page.close();
 }
@@ -153,12 +160,71 @@ async function largest(address, page) {
   for (let i = 0; ; i++) {
     const { changes, count } = await spanOf(address, page);
     assert.ok(count > 0, `nothing changed: ${page.url()}`);
-    const text = (await page.locator('.answer').count()) > 0 ? await page.locator('.answer').first().innerText() : '';
+    const single = page.locator('.answer.single'); // it is folded where there are many
+    const text = (await single.count()) > 0 ? await single.textContent() : '';
     const rows = await page.locator('.changes tbody tr').count();
     if (new RegExp(`[Vv]ersion ${changes[0].version},`).test(text) && rows === (count > 1 ? changes.length : 0)) return changes[0];
     assert.ok(i < 200, `version ${changes[0].version} of ${count} is the largest: ${text}`);
     await page.waitForTimeout(200);
   }
+}
+
+/** Shows the single changes of a span, which are folded where there are many. */
+async function unfold(page) {
+  if (await page.locator('details.singles:not([open])').count()) await page.locator('.singles > summary').click();
+  await page.locator('.changes').waitFor();
+}
+
+/** The cells of the table that tells what differs after a span from before it. */
+const netRows = (page) => page.locator('table.net tbody tr').evaluateAll((rows) => rows.map((r) => [...r.children].map((x) => x.innerText.trim())));
+
+/**
+ * What many changes come to: the shares before and after are those that stood at the two moments, the largest
+ * difference comes first, and the single changes are beneath it.
+ */
+async function whatDiffers(address, page) {
+  const ask = async (path) => (await fetch(new URL(`../v1/${path}`, address))).json();
+  const { marks } = await ask('history?brief=true&service=checkout');
+  assert.ok(marks.length > 6, `checkout changed ${marks.length} times`);
+  // From behind the oldest change on, so that what stood before is known.
+  const [from, to] = [marks.at(-1), marks[0]].map((m) => new Date(Date.parse(m.made) + 1).toISOString());
+  await page.goto(`${address}#/time?service=checkout&from=${from}&to=${to}`);
+  await page.locator('.answer.net', { hasText: new RegExp(`^${marks.length - 1} changes`) }).waitFor();
+  const rows = await netRows(page);
+  assert.ok(rows.length > 0, await page.locator('main').innerText());
+  const [before, after] = [await ask(`history/moment?service=checkout&at=${from}`), await ask(`history/moment?service=checkout&at=${to}`)];
+  const share = ({ shares }, source, locality) => {
+    const row = shares.sources.find((s) => s.source === source);
+    return row && 100 * (row.shares[shares.localities.indexOf(locality)] ?? 0);
+  };
+  for (const [source, locality, was, is] of rows) {
+    const [x, y] = [share(before, source, locality), share(after, source, locality)];
+    const near = (text, value) => (value === undefined ? /not there|gone/.test(text) : Math.abs(Number(text.replace(/^< /, '').slice(0, -1)) - value) < 0.6);
+    assert.ok(near(was, x) && (is === 'unchanged' ? Math.abs(x - y) < 0.1 : near(is, y)), `${source} to ${locality}: ${was} ${is}, want ${x} ${y}`);
+  }
+  const sizes = rows.map((r) => Math.abs(Number(r[5].replace('−', '-') || 0)));
+  assert.deepEqual(sizes, [...sizes].sort((a, b) => b - a), 'the largest difference in requests first');
+  assert.equal(await page.locator('details.singles[open]').count(), 0); // they are many
+  await unfold(page);
+  await page.locator('.answer.single').waitFor();
+  await backAndForth(address, page);
+}
+
+/** A share that went back to what it was is told as such: what the server answers is made here, for no fleet does it to the point. */
+async function backAndForth(address, page) {
+  const { version } = await (await fetch(new URL('../v1/history?brief=true', address))).json();
+  const move = { source: 'us-east/a', locality: 'eu-west/b', before: 0.2, after: 0.2, low: 0.12, high: 0.31, changes: 14, rate: 0 };
+  const reason = { made: '2026-03-01T10:03:20Z', trigger: 'tick', text: 'eu-west/b is full' };
+  const answer = { version, from: '2026-03-01T10:03:00Z', to: '2026-03-01T10:04:00Z', count: 14, counted: 14, since: '2026-03-01T10:03:02Z', service_count: 1 };
+  const marks = Array.from({ length: 14 }, (_, i) => ({ version: i + 1, previous: i, made: `2026-03-01T10:03:${String(2 + 4 * i).padStart(2, '0')}Z`, trigger: 'tick', services: 1, moved: 0.1, most: 'checkout' }));
+  await page.route('**/v1/history/span?*', (r) => r.fulfill({ json: { ...answer, changes: marks } }));
+  await page.route('**/v1/history/net?*', (r) => r.fulfill({ json: { ...answer, services: [{ service: 'checkout', changes: 14, rate: 0, reasons: [reason], move_count: 1, moves: [move] }] } }));
+  await page.route('**/v1/history/moment?*', (r) => r.fulfill({ json: { version, at: answer.from, change: marks[0], number: 1, count: 14 } }));
+  await page.goto(`${address}#/time?service=checkout&from=2026-03-01T10:03:00.000Z&to=2026-03-01T10:04:00.000Z`);
+  await page.getByText('14 changes, back and forth. After the minute, all shares are what they were before it.').waitFor();
+  assert.deepEqual(await netRows(page), [['us-east/a', 'eu-west/b', '20%', 'unchanged', '', '', '14 changes between 12% and 31%']]);
+  await page.getByText('a regular adjustment: eu-west/b is full').waitFor();
+  await page.unrouteAll();
 }
 
 /** The five questions, from the first page, in three clicks at most. */
@@ -191,6 +257,9 @@ async function questions(address, page) {
       await page.waitForTimeout(100);
     }
     assert.match(await page.locator('.answer').first().innerText(), /requests\/s/);
+    // Each says of which moment it is.
+    await shows(page, /As decided at \d\d:\d\d:\d\d with plan \d+/);
+    await shows(page, /Samples until \d\d:\d\d:\d\d, one every 5 s/);
     // The rule and the costs stand beside the share.
     await shows(page, /Requests go to the localities of the lowest cost.*(all cost about|has the lowest|gets all|at costs from|of the last decision)/s);
   });
@@ -248,10 +317,11 @@ async function questions(address, page) {
     // Another change of the minute is a click away, and the list stays.
     const others = page.locator('.changes tbody a');
     if ((await others.count()) > 1) {
+      await unfold(page);
       const made = await others.nth(1).innerText(); // the last one may leave the list while the minute goes on
       await others.filter({ hasText: made }).first().click(); // the list may be in another order by now
       await page.locator('.changes tr.chosen a[aria-current]').waitFor();
-      await page.locator('.answer', { hasText: made }).first().waitFor();
+      await page.locator('.answer.single', { hasText: made }).first().waitFor();
     }
   });
   await ask('May I drain us-east/b?', async () => {
@@ -459,6 +529,9 @@ async function losses(address, page) {
   // Each zone is named, with a yes or no of its own.
   await page.getByRole('row', { name: /^us-east\/b (yes the other zones would carry|just, at the limit \d+ of|no \d+ of \d+ services? would)/ }).waitFor({ timeout: 150_000 });
   await shows(page, /Simulated \d+ (s|min) ago\./);
+  // A yes says how full it would get.
+  const { zones } = await (await fetch(new URL('../v1/flows', address))).json();
+  if (zones.some((z) => z.loss?.fullest)) await shows(page, /the fullest would be \S+ of \S+, at [\d.]+% of its capacity; its ceiling is \d+%/);
   await page.screenshot({ path: `${out}losses-1440x900-light.png`, fullPage: true });
   await page.getByRole('link', { name: /^us-east to us-east:/ }).click();
   await page.getByRole('heading', { name: 'Zones: us-east to us-east' }).waitFor();
@@ -597,6 +670,7 @@ try {
     said('every screen at three sizes, light and dark, without violations');
   }
   await questions(address, page);
+  await whatDiffers(address, page);
   await agree(address, page);
   await parts(address, page);
   await fields(address, page);

@@ -60,6 +60,7 @@ type SiteView struct {
 	Healthy         int             `json:"healthy"`
 	CapacityNominal float64         `json:"capacity_nominal"`
 	Capacity        float64         `json:"capacity"`
+	CapacityBasis   string          `json:"capacity_basis"` // declared, estimated or assumed
 	Ceiling         float64         `json:"ceiling"`
 	UnmanagedLoad   float64         `json:"unmanaged_load"`
 	Load            float64         `json:"load"`        // steered there by this plan
@@ -159,7 +160,11 @@ func (s *core) viewService(svc *plan.Service, overrides []isobar.HealthOverride,
 		}
 	}
 	for i := range sites {
-		v.Localities = append(v.Localities, viewSite(&sites[i], at(loads, i), at(prices, i)))
+		site := viewSite(&sites[i], at(loads, i), at(prices, i))
+		if i < len(svc.Spec.Localities) {
+			site.CapacityBasis = svc.Site(i).CapacityBasis()
+		}
+		v.Localities = append(v.Localities, site)
 	}
 	return v
 }

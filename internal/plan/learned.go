@@ -54,6 +54,27 @@ func (p PlannedSite) declared() float64 {
 	return sum * orDefault(p.spec().CapacityScaler, 1)
 }
 
+// Bases of a capacity.
+const (
+	CapacityDeclared  = "declared"  // by the configuration
+	CapacityEstimated = "estimated" // from what requests or reports of utilization tell
+	CapacityAssumed   = "assumed"   // neither: what the demand needs, or the same for all endpoints
+)
+
+// CapacityBasis tells what the capacity rests on.
+func (p PlannedSite) CapacityBasis() string {
+	_, declared := endpointRates(p.spec())
+	o, k := p.observed(), p.learned()
+	switch {
+	case o != nil && o.InUse > 0, !declared && k != nil && k.InUse > 0:
+		return CapacityEstimated
+	case declared:
+		return CapacityDeclared
+	default:
+		return CapacityAssumed
+	}
+}
+
 // hasCapacity reports whether the capacity is more than a guess.
 func (p PlannedSite) hasCapacity() bool {
 	return p.site().Capacity > 0 && (p.declared() > 0 || p.of.learns())

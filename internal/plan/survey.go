@@ -88,7 +88,10 @@ type ZoneLoss struct {
 	Failing  int             `json:"failing"`  // of these, that would not stand it
 	Alone    int             `json:"alone"`    // services that send requests and have endpoints nowhere else
 	AtLimit  int             `json:"at_limit"` // of the others, that would stand it just
-	Worst    []Reserve       `json:"worst"`    // of those that fail, then of those at their limit, at most 10: what drops most first, then what fills most
+	// Fullest is of those that would stand it the one that comes nearest to a ceiling; nil where there is none.
+	Fullest *Reserve `json:"fullest,omitempty"`
+
+	Worst []Reserve `json:"worst"` // of those that fail, then of those at their limit, at most 10: what drops most first, then what fills most
 }
 
 // mostWorst bounds the services of a ZoneLoss.
@@ -103,6 +106,10 @@ func (z *ZoneLoss) add(r *Reserve) {
 	case r.AtLimit:
 		z.AtLimit++
 	default:
+		if z.Fullest == nil || cmp.Or(cmp.Compare(r.Utilization, z.Fullest.Utilization), strings.Compare(z.Fullest.Service, r.Service)) > 0 {
+			fullest := *r
+			z.Fullest = &fullest
+		}
 		return
 	}
 	i, _ := slices.BinarySearchFunc(z.Worst, r, func(a Reserve, b *Reserve) int {

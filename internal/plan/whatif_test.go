@@ -220,6 +220,9 @@ func TestSurvey(t *testing.T) {
 			if want := 3; z.Services != want || z.Alone != 0 || z.Failing != len(z.Worst) || (z.Failing == 0) != row.stands {
 				t.Errorf("at %v requests/s: %+v", row.demand, z)
 			}
+			if f := z.Fullest; (f != nil) != row.stands || f != nil && (f.Lost != z.Zone || f.Utilization <= 0 || f.Utilization > 1) {
+				t.Errorf("at %v requests/s the fullest is %+v", row.demand, f)
+			}
 		}
 		if got := strings.Join(names, " "); got != "api lone web" || steps != 7 { // two groups of three zones, and the end
 			t.Errorf("%s after %d steps", got, steps)

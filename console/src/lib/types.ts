@@ -68,6 +68,7 @@ export interface Site {
   endpoints: number;
   healthy: number;
   capacity: number;
+  capacity_basis?: 'declared' | 'estimated' | 'assumed' | '';
   ceiling: number;
   load: number;
   unmanaged_load: number;
@@ -322,6 +323,42 @@ export interface Span {
   next?: string;
 }
 
+/** What differs after a span from before it. */
+export interface NetChange {
+  version: string;
+  from: string;
+  to: string;
+  count: number;
+  counted: number; // of count, the newest
+  since?: string; // when the first that is counted was made
+  service_count: number;
+  services: NetService[]; // the largest difference first
+}
+
+export interface NetService {
+  service: string;
+  removed?: boolean; // it does not exist now
+  changes: number;
+  drop_before?: number;
+  drop_after?: number;
+  rate?: number; // requests/s that go elsewhere
+  reasons: { made: string; trigger: string; text: string }[];
+  move_count: number;
+  moves: NetMove[]; // the largest difference first
+}
+
+/** The share that a source sends to a locality; before or after is missing where the source is not there. */
+export interface NetMove {
+  source: string;
+  locality: string;
+  before?: number;
+  after?: number;
+  low: number;
+  high: number;
+  changes: number;
+  rate?: number; // requests/s more, or fewer
+}
+
 export interface Change {
   version: number;
   previous: number;
@@ -351,7 +388,7 @@ export interface Flow {
 export interface FlowZone {
   zone: string;
   serves: number;
-  loss?: { services: number; failing: number; alone: number; at_limit: number; worst: Reserve[] };
+  loss?: { services: number; failing: number; alone: number; at_limit: number; fullest?: Reserve; worst: Reserve[] };
 }
 
 export interface FlowList {

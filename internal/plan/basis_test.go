@@ -1,0 +1,41 @@
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// TestCapacityBasis: what a capacity rests on, also where the requests correct what is
+// declared.
+func TestCapacityBasis(t *testing.T) {
+	here := isobar.MustLocality("us/a")
+	observed := []plan.ObservedCapacity{{Locality: here, InUse: 40}}
+	learned := []load.Capacity{{Locality: here, InUse: 40}}
+	for name, tt := range map[string]struct {
+		rate     float64
+		observed []plan.ObservedCapacity
+		learned  []load.Capacity
+		want     string
+	}{
+		"declared":                              {100, nil, nil, plan.CapacityDeclared},
+		"declared, and endpoints report":        {100, nil, learned, plan.CapacityDeclared},
+		"declared, and requests correct it":     {100, observed, nil, plan.CapacityEstimated},
+		"not declared, and requests tell":       {0, observed, nil, plan.CapacityEstimated},
+		"not declared, and endpoints report":    {0, nil, learned, plan.CapacityEstimated},
+		"not declared, and nothing is known":    {0, nil, nil, plan.CapacityAssumed},
+		"not declared, and nothing can be told": {0, []plan.ObservedCapacity{{Locality: here}}, nil, plan.CapacityAssumed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &plan.Service{
+				Spec:     &isobar.Service{Name: "x", Localities: []isobar.ServiceLocality{{Locality: here, MaxRate: tt.rate, Endpoints: []isobar.Endpoint{{Address: "127.0.0.1:1"}}}}},
+				Observed: tt.observed, Learned: tt.learned,
+			}
+			if got := s.Site(0).CapacityBasis(); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+		})
+	}
+}
