@@ -18,24 +18,30 @@ const mostNet = 20
 func writeNet(b *strings.Builder, n *admin.NetChange) {
 	columns := []column{{head: "SERVICE"}, {head: "FROM"}, {head: "TO"}, {head: "BEFORE"}, {head: "AFTER"}, {head: "REQ/S"}, {head: "BETWEEN"}}
 	lines, left := 0, 0
+	add := func(cells []string) {
+		if lines == mostNet {
+			left++
+			return
+		}
+		lines++
+		for c, cell := range cells {
+			columns[c].cells = append(columns[c].cells, cell)
+		}
+	}
 	for i := range n.Services {
 		s := &n.Services[i]
+		if before, after := percent(s.DropBefore), percent(s.DropAfter); before != after {
+			add([]string{printable(s.Service), "-", "dropped", before, after, "-", "-"})
+		}
 		left += s.MoveCount - len(s.Moves)
 		for k := range s.Moves {
-			if lines == mostNet {
-				left++
-				continue
-			}
-			lines++
-			for c, cell := range netCells(s.Service, &s.Moves[k]) {
-				columns[c].cells = append(columns[c].cells, cell)
-			}
+			add(netCells(s.Service, &s.Moves[k]))
 		}
 	}
 	if lines == 0 {
 		return
 	}
-	fmt.Fprintf(b, "after these %s, against before:\n", count(n.Counted, "change", "changes"))
+	fmt.Fprintf(b, "after these %s, against before (requests at the present demand):\n", count(n.Counted, "change", "changes"))
 	writeColumns(b, columns)
 	if left > 0 {
 		fmt.Fprintf(b, "and %s; GET /v1/history/net lists more\n", count(left, "other share", "other shares"))

@@ -55,19 +55,20 @@ func TestWhatDiffersIsShownFirst(t *testing.T) {
 	share := func(x float64) *float64 { return &x }
 	here, there := isobar.MustLocality("us/a"), isobar.MustLocality("eu/b")
 	n := &admin.NetChange{Count: 1500, Counted: 1000, Since: &made, ServiceCount: 1, Services: []archive.NetService{{
-		Service: "cart", MoveCount: 5, Moves: []archive.NetMove{
+		Service: "cart", DropAfter: 0.05, MoveCount: 5, Moves: []archive.NetMove{
 			{Source: here, Locality: there, Before: share(0.12), After: share(0.15), Low: 0.1, High: 0.3, Changes: 12, Rate: share(40)},
-			{Source: here, Locality: here, Before: share(0.2), After: share(0.2), Low: 0.12, High: 0.31, Changes: 14, Rate: share(0)},
-			{Source: there, Locality: there, After: share(1), Low: 1, High: 1, Changes: 1},
+			{Source: there, Locality: here, Before: share(0.2), After: share(0.2), Low: 0.12, High: 0.31, Changes: 14, Rate: share(0)},
+			{Source: here, Locality: there, After: share(1), Low: 1, High: 1, Changes: 1},
 		},
 	}}}
 	var b strings.Builder
 	writeNet(&b, n)
 	for _, want := range []string{
-		"after these 1000 changes, against before:",
+		"after these 1000 changes, against before (requests at the present demand):",
+		"cart - dropped 0.0% 5.0%",
 		"cart us/a eu/b 12.0% 15.0% +40.0 12 changes, 10.0% to 30.0%",
-		"cart us/a us/a 20.0% unchanged - 14 changes, 12.0% to 31.0%",
-		"cart eu/b eu/b not there 100.0% - 1 change",
+		"cart eu/b us/a 20.0% unchanged - 14 changes, 12.0% to 31.0%",
+		"cart us/a eu/b not there 100.0% - 1 change",
 		"and 2 other shares",
 		"only the newest 1000 of 1500 changes are compared",
 	} {

@@ -258,7 +258,7 @@ async function questions(address, page) {
     }
     assert.match(await page.locator('.answer').first().innerText(), /requests\/s/);
     // Each says of which moment it is.
-    await shows(page, /As decided at \d\d:\d\d:\d\d with plan \d+/);
+    await shows(page, /As decided at \d\d:\d\d:\d\d \(.* UTC\) with plan \d+/);
     await shows(page, /Samples until \d\d:\d\d:\d\d, one every 5 s/);
     // The rule and the costs stand beside the share.
     await shows(page, /Requests go to the localities of the lowest cost.*(all cost about|has the lowest|gets all|at costs from|of the last decision)/s);

@@ -49,7 +49,8 @@ func (s *historyAPI) getNet(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := NetChange{
-		Version: p.VersionString(), From: ends[0].UTC(), To: ends[1].UTC(), Count: found.Count, Counted: found.Counted, ServiceCount: len(found.Services), Services: found.Services,
+		Version: p.VersionString(), From: ends[0].UTC(), To: ends[1].UTC(), Count: found.Count, Counted: found.Counted,
+		ServiceCount: len(found.Services), Services: found.Services,
 	}
 	if !found.Since.IsZero() {
 		since := found.Since.UTC()

@@ -3,6 +3,7 @@ package archive
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -62,7 +63,20 @@ type NetMove struct {
 // Net tells what differs after the changes from one moment on and before another one from
 // before them, of one service or, for an empty name, of all.
 func (a *Archive) Net(service string, from, to time.Time) (Net, error) {
-	return net(&stored{a.refs(), service}, from, to)
+	s := &stored{refs: a.refs(), service: service}
+	if service == "" {
+		return net(s, from, to)
+	}
+	if _, err := a.Marks(service); err != nil { // the next line gives what it looked up
+		return Net{}, err
+	}
+	about := a.known(service).marks
+	s.about = func(number int) bool {
+		_, found := slices.BinarySearchFunc(about, number, func(x numbered, n int) int { return cmp.Compare(x.number, n) })
+		return found
+	}
+	s.refs = slices.DeleteFunc(s.refs, func(r ref) bool { return r.mark.Trigger != plan.TriggerRestart && !s.about(r.number) })
+	return net(s, from, to)
 }
 
 // NetOf tells the same of changes, oldest first.
@@ -74,6 +88,7 @@ func NetOf(changes []plan.Change, from, to time.Time) Net {
 // changes are read one by one, oldest first.
 type changes interface {
 	count() int
+	counts(i int) bool // false: it is a restart that concerns the service only by what it took back
 	made(i int) time.Time
 	version(i int) uint64
 	restart(i int) (from uint64, ok bool) // the version from which a restart went on
@@ -84,7 +99,10 @@ type changes interface {
 type stored struct {
 	refs    []ref
 	service string
+	about   func(number int) bool // whether a change is about the service; nil: all are
 }
+
+func (s *stored) counts(i int) bool { return s.about == nil || s.about(s.refs[i].number) }
 
 func (s *stored) count() int           { return len(s.refs) }
 func (s *stored) made(i int) time.Time { return s.refs[i].mark.Made }
@@ -115,6 +133,7 @@ func (s *stored) change(i int) (plan.Change, error) {
 type listed []plan.Change
 
 func (l listed) count() int                        { return len(l) }
+func (l listed) counts(int) bool                   { return true }
 func (l listed) made(i int) time.Time              { return l[i].Made }
 func (l listed) size(int) int                      { return 0 }
 func (l listed) change(i int) (plan.Change, error) { return l[i], nil }
@@ -126,25 +145,26 @@ func (l listed) restart(i int) (from uint64, ok bool) {
 
 func net(c changes, from, to time.Time) (Net, error) {
 	out := Net{Services: []NetService{}}
-	begin, first, end, count := reach(c, from, to)
-	out.Count = count
-	lost := lostIn(c, begin, end)
+	read := reach(c, from, to)
+	out.Count, out.Counted = read.count, read.counted
+	lost := lostIn(c, read.begin, read.end)
 	x := &walk{services: map[string]*walked{}}
-	for i := begin; i < end; i++ {
+	for i := read.begin; i < read.end; i++ {
 		change, err := c.change(i)
 		if err != nil {
 			return Net{}, err
 		}
-		if i == first {
+		if i == read.first {
 			x.start()
+		}
+		if i >= read.first && out.Since.IsZero() && c.counts(i) {
 			out.Since = change.Made
 		}
 		if _, again := c.restart(i); again {
 			x.restart()
 		}
-		x.take(&change, lost[i-begin])
+		x.take(&change, lost[i-read.begin])
 	}
-	out.Counted = min(out.Count, end-first)
 	for _, name := range slices.Sorted(maps.Keys(x.services)) {
 		if s := x.services[name]; s.changes > 0 || s.reverted {
 			out.Services = append(out.Services, s.net(name))
@@ -153,36 +173,47 @@ func net(c changes, from, to time.Time) (Net, error) {
 	return out, nil
 }
 
-// reach finds the changes of a span, as far as they are read: from first until before end,
-// and count of them in all. Where the span has a restart that lost changes from before the
-// span, it took them back within the span: begin is the first of those.
-func reach(c changes, from, to time.Time) (begin, first, end, count int) {
+// extent is the part of the changes that is read.
+type extent struct {
+	begin, first, end int // from begin until before end, of which the span has those from first on
+	count, counted    int // changes of the span, and those of them that are read
+}
+
+// reach finds the changes of a span, as far as they are read. Where the span has a restart
+// that lost changes from before the span, it took them back within the span: begin is the
+// first of those.
+func reach(c changes, from, to time.Time) extent {
 	in := func(i int) bool { return !c.made(i).Before(from) && c.made(i).Before(to) }
+	x, left := extent{}, 0
 	for i := range c.count() {
 		if in(i) {
-			count, end = count+1, i+1
-		}
-	}
-	first, begin = end, end
-	bytes, saved, left := 0, ^uint64(0), count
-	for i := end - 1; i >= 0; i-- {
-		if left == 0 && c.version(i) <= saved {
-			break
-		}
-		bytes += c.size(i)
-		if i < end-1 && (bytes > maxNetBytes || end-i > maxNetChanges) {
-			break
-		}
-		begin = i
-		if left > 0 {
-			first = i
-			if in(i) {
-				left--
+			left, x.end = left+1, i+1
+			if c.counts(i) {
+				x.count++
 			}
-			saved = savedAt(c, i, saved)
 		}
 	}
-	return begin, first, end, count
+	x.begin, x.first = x.end, x.end
+	bytes, saved := 0, uint64(math.MaxUint64)
+	for i := x.end - 1; i >= 0 && (left > 0 || c.version(i) > saved); i-- {
+		bytes += c.size(i)
+		if i < x.end-1 && (bytes > maxNetBytes || x.end-i > maxNetChanges) {
+			break
+		}
+		x.begin = i
+		if left == 0 {
+			continue
+		}
+		x.first = i
+		if in(i) {
+			left--
+			if c.counts(i) {
+				x.counted++
+			}
+		}
+		saved = savedAt(c, i, saved)
+	}
+	return x
 }
 
 // savedAt is the lesser of a version and that from which a change, if it is a restart, went
@@ -198,7 +229,7 @@ func savedAt(c changes, i int, saved uint64) uint64 {
 // them.
 func lostIn(c changes, begin, end int) []bool {
 	out := make([]bool, end-begin)
-	saved := ^uint64(0)
+	saved := uint64(math.MaxUint64)
 	for i := end - 1; i >= begin; i-- {
 		out[i-begin] = c.version(i) > saved
 		saved = savedAt(c, i, saved)

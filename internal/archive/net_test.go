@@ -89,8 +89,9 @@ func TestNetIsWhatDiffers(t *testing.T) {
 			for _, name := range names {
 				for _, asked := range []string{"", name} {
 					got, err := a.Net(asked, from, to)
-					if err == nil && (got.Count != k-i || got.Counted != k-i) {
-						err = fmt.Errorf("%d changes, %d counted", got.Count, got.Counted)
+					marks, _ := a.Marks(asked)
+					if want := len(archive.Between(marks, from, to)); err == nil && (got.Count != want || got.Counted != want) {
+						err = fmt.Errorf("%d changes, %d counted, want %d", got.Count, got.Counted, want)
 					}
 					if err == nil {
 						err = stood[versions[i]].differs(stood[versions[k]], name, got)

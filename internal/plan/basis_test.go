@@ -12,7 +12,7 @@ import (
 // declared.
 func TestCapacityBasis(t *testing.T) {
 	here := isobar.MustLocality("us/a")
-	observed := []plan.ObservedCapacity{{Locality: here, InUse: 40}}
+	observed := []plan.ObservedCapacity{{Locality: here, Declared: 100, InUse: 40}}
 	learned := []load.Capacity{{Locality: here, InUse: 40}}
 	for name, tt := range map[string]struct {
 		rate     float64
@@ -22,6 +22,7 @@ func TestCapacityBasis(t *testing.T) {
 	}{
 		"declared":                              {100, nil, nil, plan.CapacityDeclared},
 		"declared, and endpoints report":        {100, nil, learned, plan.CapacityDeclared},
+		"declared, and requests agree":          {100, []plan.ObservedCapacity{{Locality: here, Declared: 100, InUse: 100.2}}, nil, plan.CapacityDeclared},
 		"declared, and requests correct it":     {100, observed, nil, plan.CapacityEstimated},
 		"not declared, and requests tell":       {0, observed, nil, plan.CapacityEstimated},
 		"not declared, and endpoints report":    {0, nil, learned, plan.CapacityEstimated},

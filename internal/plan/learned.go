@@ -61,11 +61,16 @@ const (
 	CapacityAssumed   = "assumed"   // neither: what the demand needs, or the same for all endpoints
 )
 
+// agrees is how far a capacity in use may be from the declared one and count as the same.
+const agrees = 1.01
+
 // CapacityBasis tells what the capacity rests on.
 func (p PlannedSite) CapacityBasis() string {
 	_, declared := endpointRates(p.spec())
 	o, k := p.observed(), p.learned()
 	switch {
+	case declared && o != nil && alike(o.InUse, o.Declared, agrees): // requests agree
+		return CapacityDeclared
 	case o != nil && o.InUse > 0, !declared && k != nil && k.InUse > 0:
 		return CapacityEstimated
 	case declared:

@@ -22,6 +22,7 @@ describe('a share after a span', () => {
     ['of a source that came', move(undefined, 0.4), ['was not there', '40%', '', '', '1 change']],
     ['of a source that is gone', move(0.4, undefined), ['40%', 'is gone', '', '', '1 change']],
     ['less than figures show', move(0.2, 0.20001, { rate: 0.001 }), ['20%', 'unchanged', '', '', '1 change']],
+    ['almost a whole point', move(0.1, 0.0001, { rate: -6 }), ['10%', '< 0.1%', '−10', '−6', '1 change']],
     ['a tenth of a point', move(0.2, 0.201, { rate: 1 }), ['20.0%', '20.1%', '+0.1', '+1', '1 change']],
   ] as [string, NetMove, string[]][]) {
     test(name, () => expect([...sides(m), points(m), requests(m), way(m)]).toEqual(want));

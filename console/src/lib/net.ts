@@ -1,4 +1,4 @@
-import { count, digits, pair, percent, rate } from './format';
+import { count, pair, percent, rate } from './format';
 import type { NetChange, NetMove, NetService } from './types';
 
 /** Whether a share reads differently after a span from before it. */
@@ -32,12 +32,17 @@ export function sides(m: NetMove): [string, string] {
 /** The difference in points of the share; '' where there is none, or nothing to compare with. */
 export function points(m: NetMove): string {
   if (m.before === undefined || m.after === undefined || !differs(m)) return '';
-  return signed(100 * (m.after - m.before), digits);
+  return signed(100 * (m.after - m.before), tenths);
 }
 
 /** The difference in requests/s; '' where it is not known or none. */
 export function requests(m: NetMove): string {
   return m.rate === undefined || !differs(m) || Math.abs(m.rate) < 0.005 ? '' : signed(m.rate, rate);
+}
+
+/** Points with a tenth at most. */
+function tenths(x: number): string {
+  return x.toFixed(1).replace(/\.0$/, '');
 }
 
 function signed(x: number, show: (x: number) => string): string {
@@ -97,7 +102,7 @@ function difference(s: NetService, several: boolean): string {
   const x = Math.abs(100 * (m.after - m.before));
   const more = m.after > m.before ? 'more' : 'fewer';
   const sum = requests(m);
-  return `${source} sends ${digits(x)} ${digits(x) === '1' ? 'point' : 'points'} ${more} to ${m.locality}${of} (${before} → ${after}${sum ? `, ${sum} req/s` : ''})`;
+  return `${source} sends ${tenths(x)} ${tenths(x) === '1' ? 'point' : 'points'} ${more} to ${m.locality}${of} (${before} → ${after}${sum ? `, ${sum} req/s` : ''})`;
 }
 
 /** What a reader has to know of the bounds of an answer; '' where nothing. */
