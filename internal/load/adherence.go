@@ -330,8 +330,8 @@ type realised struct {
 // alike is how near shares must come to a pattern to be taken for it.
 const alike = 0.05
 
-// cause names why a source's shares are likely to be off plan. What was named stays while it
-// is among the likely causes: windows in which two patterns fit would make it alternate.
+// cause names why a source's shares are likely to be off plan. The named cause stays while it
+// is among the likely ones: windows in which two patterns fit would make it alternate.
 func (s *serviceAdherence) cause(src *sourceEvidence) string {
 	if likely := s.causes(src); !slices.Contains(likely, src.cause) {
 		src.cause = likely[0]
