@@ -196,7 +196,7 @@ func (e *Engine) acquire(ctx context.Context) (group.Standing, error) {
 		return group.Standing{}, err
 	}
 	leader := e.prefix + "leader"
-	if _, err := e.transact(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(leader), "=", 0)},
+	if err := e.transact(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(leader), "=", 0)},
 		clientv3.OpPut(leader, string(e.self), clientv3.WithLease(lease))); err != nil {
 		return group.Standing{}, err // the lease runs out, and with it the key, if it was made
 	}
@@ -259,7 +259,7 @@ func (e *Engine) claim(ctx context.Context, st *state, c group.Claim) (group.Sta
 		clientv3.Compare(clientv3.Value(leader), "=", string(e.self)),
 		clientv3.Compare(clientv3.ModRevision(key), "=", written),
 	}
-	if _, err = e.transact(ctx, conditions, clientv3.OpPut(key, string(data))); err != nil {
+	if err := e.transact(ctx, conditions, clientv3.OpPut(key, string(data))); err != nil {
 		return group.Standing{}, err
 	}
 	return e.again(ctx)
@@ -286,7 +286,7 @@ func (e *Engine) announce(ctx context.Context, reaches int) error {
 	}
 	e.reaches = -1
 	key := e.prefix + "members/" + e.opts.Self.Name
-	if _, err := e.transact(ctx, nil, clientv3.OpPut(key, strconv.Itoa(reaches), clientv3.WithLease(e.presence))); err != nil {
+	if err := e.transact(ctx, nil, clientv3.OpPut(key, strconv.Itoa(reaches), clientv3.WithLease(e.presence))); err != nil {
 		return err
 	}
 	e.reaches = reaches

@@ -78,12 +78,10 @@ func found(err error) (bool, error) {
 }
 
 // transact makes a transaction of the election. It may arrive twice: its conditions refuse it the
-// second time, and what stands in etcd tells whether the first one counted.
-func (e *Engine) transact(ctx context.Context, conditions []clientv3.Cmp, op clientv3.Op) (succeeded bool, err error) {
-	err = e.repeat(ctx, func(ctx context.Context) error {
-		r, err := e.opts.Client.Txn(led(ctx)).If(conditions...).Then(op).Commit()
-		succeeded = err == nil && r.Succeeded
+// second time. Therefore only what the caller then reads in etcd says whether it counted.
+func (e *Engine) transact(ctx context.Context, conditions []clientv3.Cmp, op clientv3.Op) error {
+	return e.repeat(ctx, func(ctx context.Context) error {
+		_, err := e.opts.Client.Txn(led(ctx)).If(conditions...).Then(op).Commit()
 		return err
 	})
-	return succeeded, err
 }
