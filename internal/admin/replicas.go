@@ -193,7 +193,8 @@ func (g *ReplicaGroup) Attention() []Attention {
 	}
 	var out []Attention
 	if g.Leader == "" && g.Awaits != "" {
-		out = append(out, NewAttention(GroupLeaderless, "replica %s hears no leader of group %s, so weights stay as they are: %s", g.Name, g.Group, g.Awaits).See(see))
+		out = append(out, NewAttention(GroupLeaderless, "replica %s hears no leader of group %s, so weights stay as they are: %s",
+			g.Name, g.Group, g.Awaits).See(see))
 	} else if g.Leader == "" {
 		out = append(out, NewAttention(GroupLeaderless, "no replica leads group %s, so weights stay as they are", g.Group).See(see))
 	}
