@@ -104,6 +104,7 @@ type ReplicaGroup struct {
 	Since          time.Time      `json:"since"`              // of the role
 	Leader         string         `json:"leader,omitempty"`   // missing where no replica is known to lead
 	LedSince       time.Time      `json:"led_since,omitzero"` // when the leader's first plan came to this replica; missing if it did not see it
+	Awaits         string         `json:"awaits,omitempty"`   // where no leader is known, and the engine names one: which, and what has to happen
 	Epoch          uint64         `json:"epoch"`              // the newest that is known
 	Engine         bool           `json:"engine_reached"`
 	Behind         bool           `json:"engine_behind,omitempty"`    // the engine lost claims that replicas saw
@@ -191,7 +192,10 @@ func (g *ReplicaGroup) Attention() []Attention {
 		return nil
 	}
 	var out []Attention
-	if g.Leader == "" {
+	if g.Leader == "" && g.Awaits != "" {
+		out = append(out, NewAttention(GroupLeaderless, "replica %s hears no leader of group %s, so weights stay as they are: %s",
+			g.Name, g.Group, g.Awaits).See(see))
+	} else if g.Leader == "" {
 		out = append(out, NewAttention(GroupLeaderless, "no replica leads group %s, so weights stay as they are", g.Group).See(see))
 	}
 	if name := g.Caretaker(); name != "" {

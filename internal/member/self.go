@@ -61,6 +61,9 @@ func (s *self) explained(err error) error {
 	case !engine:
 		return fmt.Errorf("%w: no replica leads the group, because the election engine can't be reached", control.ErrFollower)
 	}
+	if status.Awaits != "" {
+		return fmt.Errorf("%w: no replica leads the group at the moment: %s", control.ErrFollower, status.Awaits)
+	}
 	return fmt.Errorf("%w: no replica leads the group at the moment", control.ErrFollower)
 }
 

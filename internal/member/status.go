@@ -19,7 +19,8 @@ func (o operatedReplicas) State() admin.ReplicaGroup {
 	s := o.m.self.Status()
 	out := admin.ReplicaGroup{
 		Group: s.Group, Name: s.Name, Role: s.Role, Since: s.Since, Leader: s.Leader, LedSince: s.LedSince, Epoch: s.Epoch, Engine: s.Engine, Behind: s.Behind,
-		Removes: s.Removes, Spare: s.Spare, Agreed: o.m.configuration.agreed(), InForce: o.m.configuration.digestOfPlan(), Alarms: s.Alarms, Events: s.Events,
+		Awaits: s.Awaits, Removes: s.Removes, Spare: s.Spare, Agreed: o.m.configuration.agreed(), InForce: o.m.configuration.digestOfPlan(),
+		Alarms: s.Alarms, Events: s.Events,
 	}
 	if w := o.m.election.warnings.Load(); w != nil {
 		out.EngineWarnings = *w

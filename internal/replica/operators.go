@@ -76,7 +76,11 @@ func (r *Replica) ForceOperators(ctx context.Context, previous uint64, changes [
 	if !ok {
 		return errNoOperators
 	}
-	return r.writeOperators(ctx, e, group.Claim{}, previous, previous+1, changes)
+	err := r.writeOperators(ctx, e, group.Claim{}, previous, previous+1, changes)
+	if s := r.Status(); errors.Is(err, engine.ErrLed) && s.Awaits != "" {
+		return fmt.Errorf("%w as the election engine says: %s", err, s.Awaits)
+	}
+	return err
 }
 
 func (r *Replica) writeOperators(ctx context.Context, e engine.Operators, claim group.Claim, previous, next uint64, changes []engine.Change) error {

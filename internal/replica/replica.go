@@ -401,18 +401,24 @@ func (r *Replica) Live(name string) bool {
 // ErrNoLeader says that no replica leads as far as this one knows.
 var ErrNoLeader = errors.New("no replica leads the group at the moment")
 
-// StepDown has the leader give up leadership for a while, whichever replica it is.
-// It returns the leader's name.
+// StepDown has the leader give up leadership for a while, whichever replica it is. It returns the
+// leader's name. A caretaker is not asked: without the engine nobody can take over from it.
 func (r *Replica) StepDown(who string) (leader string, err error) {
-	own := false
+	own, caretaker, why := false, "", ""
 	r.do(func(n *group.Node, now time.Duration) {
-		leader = n.Leader(now)
+		v := n.View(now)
+		leader, caretaker, why = n.Leader(now), v.Caretaker(), awaits(&v)
 		own = leader == r.self.Name && n.StepDown(now)
 	})
 	switch {
+	case caretaker != "" && (leader == "" || leader == caretaker):
+		return "", fmt.Errorf("replica %s is the caretaker: it leads without the election engine, which can't be reached and would have to name a successor; "+
+			"until the engine answers, health counts, weights stay as they are, and no other replica can take over", caretaker)
 	case own:
 		r.log.Info("stepped down on an operator's request", "who", who)
 		return leader, nil
+	case leader == "" && why != "":
+		return "", fmt.Errorf("%w: %s", ErrNoLeader, why)
 	case leader == "" || r.peers[leader] == nil:
 		return "", ErrNoLeader
 	}

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -18,6 +19,8 @@ type Status struct {
 	// LedSince is when the leader's first plan came to this replica; zero if it came before this
 	// replica started, or did not come here.
 	LedSince time.Time `json:"led_since,omitzero"`
+	// Awaits says, where no leader is known, which replica the engine names, and what has to happen.
+	Awaits string `json:"awaits,omitempty"`
 
 	Epoch   uint64 `json:"epoch"` // of the newest claim that is known
 	Engine  bool   `json:"engine_reached"`
@@ -54,6 +57,24 @@ type MemberStatus struct {
 	Takeover          string   `json:"takeover_failure,omitempty"` // why it could not take over when it led last, until a replica can
 }
 
+// awaits says which replica holds leadership as the engine says, for a replica that knows of no
+// leader; empty where the engine names none, or does not answer.
+func awaits(v *group.View) string {
+	switch name := v.Holder.Name; {
+	case name == "" || !v.Engine:
+		return ""
+	case v.Holder == v.Self:
+		return "this replica is about to take over"
+	case name == v.Self.Name:
+		return "the lease of its process before the restart has to run out first"
+	case v.LeaseLeft > 0:
+		return fmt.Sprintf("the lease of replica %s, which it does not hear, counts for up to %s more; then another replica takes over",
+			name, v.LeaseLeft.Round(time.Second))
+	default:
+		return fmt.Sprintf("the election engine says that replica %s leads, which can't be reached from here", name)
+	}
+}
+
 // Status returns the replica's state of its group.
 func (r *Replica) Status() Status {
 	r.mu.Lock()
@@ -62,6 +83,9 @@ func (r *Replica) Status() Status {
 	s := Status{
 		Group: r.opts.Group, Name: r.self.Name, Role: v.Role.String(), Since: r.since, Leader: leader, Epoch: v.Newest.Epoch,
 		Engine: v.Engine, Behind: v.Behind, Removes: r.node.Removes(now), Spare: spare(&v),
+	}
+	if leader == "" {
+		s.Awaits = awaits(&v)
 	}
 	for _, a := range r.alarms {
 		s.Alarms = append(s.Alarms, a.text)

@@ -35,11 +35,41 @@ func TestGroupWithoutItsEngine(t *testing.T) {
 		return g.Caretaker() == "a" && h.Caretaker() == "a" && g.Spare == 0 && h.Spare == 0 && g.Live() == 2 && h.Live() == 2
 	})
 	for name, m := range map[string]*member{"a": a, "b": b} {
-		status, answer := m.send("PUT", "/v1/services/search", apiService, "")
+		status, answer := m.send("POST", "/v1/replicas/step-down", `{"who": "ada"}`, "")
+		if status != http.StatusServiceUnavailable || !strings.Contains(answer, "replica a is the caretaker") {
+			t.Errorf("asking %s to have the leader step down: %d %s", name, status, answer)
+		}
+		status, answer = m.send("PUT", "/v1/services/search", apiService, "")
 		for _, want := range []string{"no replica leads the group, because the election engine can't be reached", "replica a is the caretaker"} {
 			if status != http.StatusServiceUnavailable || !strings.Contains(answer, want) {
 				t.Errorf("a write to %s: %d %s, want %q", name, status, answer, want)
 			}
+		}
+	}
+}
+
+// TestReplicaThatHearsNoLeader asserts that a replica which is cut off from the leader, and not from
+// the election engine, names the leader that the engine names: where it is asked for the group, where
+// it refuses a write, also a forced one, and where it is asked to have the leader step down.
+func TestReplicaThatHearsNoLeader(t *testing.T) {
+	listen, nobody := []string{testhelp.FreePort(t), testhelp.FreePort(t)}, testhelp.FreePort(t)
+	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+	a := startMember(t, replicaConfig(t, "a", listen[0], election, fileServices, "a="+listen[0], "b="+nobody))
+	testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
+	b := startMember(t, replicaConfig(t, "b", listen[1], election, fileServices, "a="+nobody, "b="+listen[1]))
+	const want = "the election engine says that replica a leads, which can't be reached from here"
+	testhelp.Eventually(t, "b tells who leads", func() bool { return b.group().Awaits == want })
+	g := b.group()
+	if text := strings.Join(g.Troubles(), "; "); !strings.Contains(text, "replica b hears no leader of group ") || !strings.Contains(text, want) {
+		t.Errorf("the troubles are %q", text)
+	}
+	for _, w := range []struct{ method, path, body string }{
+		{"PUT", "/v1/services/search", apiService},
+		{"PUT", "/v1/services/search?force=true", apiService},
+		{"POST", "/v1/replicas/step-down", `{"who": "ada"}`},
+	} {
+		if status, answer := b.send(w.method, w.path, w.body, ""); status != http.StatusServiceUnavailable || !strings.Contains(answer, want) {
+			t.Errorf("%s %s: %d %s, want %q", w.method, w.path, status, answer, want)
 		}
 	}
 }

@@ -206,3 +206,23 @@ func leads(self group.Identity) func(group.Standing) bool {
 }
 
 // TestEtcdNearlyFull asserts that operators are told of a database near its quota, and of
+
+// openAt opens an engine whose client has the members as its endpoints.
+func openAt(t *testing.T, name string, self group.Identity, members ...*etcdMember) *etcd.Engine {
+	t.Helper()
+	var endpoints []string
+	for _, m := range members {
+		endpoints = append(endpoints, m.client)
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	e, err := etcd.Open(etcd.Options{Client: client, Group: name, Self: self})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}

@@ -99,14 +99,30 @@ type View struct {
 	Role   Role
 	Newest Claim // the newest claim that is known
 	// Holder is the replica that the engine named last; the zero value is no replica.
-	Holder  Identity
-	Engine  bool // the engine answers
-	Behind  bool // the engine has an older claim than replicas saw
-	Plan    Claim
-	Version uint64 // of the plan that is served; 0 = none
-	Durable bool   // the engine confirmed the claim of that plan
-	Reaches int    // live replicas, this one included
-	Peers   []PeerView
+	Holder Identity
+	// LeaseLeft is how much longer the lease of a holder counts that was heard, and is not any more;
+	// 0 where a lease would have run out: such a holder still renews it.
+	LeaseLeft time.Duration
+	Engine    bool // the engine answers
+	Behind    bool // the engine has an older claim than replicas saw
+	Plan      Claim
+	Version   uint64 // of the plan that is served; 0 = none
+	Durable   bool   // the engine confirmed the claim of that plan
+	Reaches   int    // live replicas, this one included
+	Peers     []PeerView
+}
+
+// Caretaker returns the name of the replica that leads without the engine; empty if none does.
+func (v *View) Caretaker() string {
+	if v.Role == Caretaker {
+		return v.Self.Name
+	}
+	for i := range v.Peers {
+		if p := &v.Peers[i]; p.Live && p.Status.Caretaker {
+			return p.Name
+		}
+	}
+	return ""
 }
 
 // PeerView is a replica's state of another one.
@@ -127,6 +143,9 @@ func (n *Node) View(now time.Duration) View {
 	for i := range n.peers {
 		p := &n.peers[i]
 		v.Peers = append(v.Peers, PeerView{Name: p.name, Ever: p.ever, Live: n.live(p, now), Age: now - p.heard, Status: p.status})
+	}
+	if p := n.peer(v.Holder.Name); p != nil && p.ever && !n.live(p, now) {
+		v.LeaseLeft = max(0, max(p.heard, n.runningSince)+longestLease-now)
 	}
 	return v
 }

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/isobar-xds/isobar/internal/replica/engine"
@@ -120,8 +119,7 @@ func (e *Engine) do(ctx context.Context, r group.Request) (group.Standing, error
 	case r.Op == group.OpClaim && mine && st.Claim == r.Previous:
 		return e.claim(ctx, st, r.Claim)
 	case r.Op == group.OpRelease && mine:
-		_, err := e.opts.Client.Revoke(ctx, clientv3.LeaseID(st.leader.GetLease()))
-		if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		if _, err := e.revoke(ctx, clientv3.LeaseID(st.leader.GetLease())); err != nil {
 			return group.Standing{}, err
 		}
 		return e.again(ctx)
@@ -145,7 +143,7 @@ func (s *state) leads(self []byte) bool {
 }
 
 func (e *Engine) read(ctx context.Context) (*state, error) {
-	r, err := e.opts.Client.Get(ctx, e.prefix, clientv3.WithPrefix(), clientv3.WithLimit(maxMembers))
+	r, err := e.get(ctx, e.prefix, clientv3.WithPrefix(), clientv3.WithLimit(maxMembers))
 	if err != nil {
 		return nil, err
 	}
@@ -193,31 +191,31 @@ func (e *Engine) decode(kvs []*mvccpb.KeyValue) (*state, error) {
 
 // acquire makes the leader's key under a lease of its own, if there is none.
 func (e *Engine) acquire(ctx context.Context) (group.Standing, error) {
-	lease, err := e.opts.Client.Grant(ctx, int64(e.opts.TTL/time.Second))
+	lease, err := e.grant(ctx)
 	if err != nil {
 		return group.Standing{}, err
 	}
 	leader := e.prefix + "leader"
-	r, err := e.opts.Client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(leader), "=", 0)).
-		Then(clientv3.OpPut(leader, string(e.self), clientv3.WithLease(lease.ID))).
-		Commit()
-	if err != nil {
+	if err := e.transact(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(leader), "=", 0)},
+		clientv3.OpPut(leader, string(e.self), clientv3.WithLease(lease))); err != nil {
 		return group.Standing{}, err // the lease runs out, and with it the key, if it was made
 	}
-	if !r.Succeeded {
-		if _, err := e.opts.Client.Revoke(ctx, lease.ID); err != nil {
+	st, err := e.read(ctx)
+	if err != nil {
+		return group.Standing{}, err
+	}
+	if !st.leads(e.self) || clientv3.LeaseID(st.leader.GetLease()) != lease {
+		if _, err := e.revoke(ctx, lease); err != nil {
 			return group.Standing{}, err
 		}
 	}
-	return e.again(ctx)
+	return st.Standing, nil
 }
 
 // renew prolongs the lease that the leader's key has, and reads afterwards that
 // the key is there still.
 func (e *Engine) renew(ctx context.Context, st *state) (group.Standing, error) {
-	_, err := e.opts.Client.KeepAliveOnce(ctx, clientv3.LeaseID(st.leader.GetLease()))
-	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if _, err := e.prolong(ctx, clientv3.LeaseID(st.leader.GetLease())); err != nil {
 		return group.Standing{}, err
 	}
 	after, err := e.read(ctx)
@@ -236,7 +234,10 @@ func (e *Engine) renew(ctx context.Context, st *state) (group.Standing, error) {
 func (e *Engine) ages(ctx context.Context, st *state) {
 	for i := range st.Present {
 		st.Present[i].Age = e.opts.TTL
-		if lease, err := e.opts.Client.TimeToLive(ctx, st.presence[i]); err == nil {
+		once, cancel := context.WithTimeout(ctx, attemptPatience)
+		lease, err := e.opts.Client.TimeToLive(led(once), st.presence[i])
+		cancel()
+		if err == nil {
 			st.Present[i].Age -= time.Duration(max(0, lease.TTL)) * time.Second
 		}
 	}
@@ -253,13 +254,12 @@ func (e *Engine) claim(ctx context.Context, st *state, c group.Claim) (group.Sta
 	if st.claim != nil {
 		written = st.claim.GetModRevision()
 	}
-	_, err = e.opts.Client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(leader), "=", st.leader.GetCreateRevision()),
-			clientv3.Compare(clientv3.Value(leader), "=", string(e.self)),
-			clientv3.Compare(clientv3.ModRevision(key), "=", written)).
-		Then(clientv3.OpPut(key, string(data))).
-		Commit()
-	if err != nil {
+	conditions := []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(leader), "=", st.leader.GetCreateRevision()),
+		clientv3.Compare(clientv3.Value(leader), "=", string(e.self)),
+		clientv3.Compare(clientv3.ModRevision(key), "=", written),
+	}
+	if err := e.transact(ctx, conditions, clientv3.OpPut(key, string(data))); err != nil {
 		return group.Standing{}, err
 	}
 	return e.again(ctx)
@@ -269,10 +269,8 @@ func (e *Engine) claim(ctx context.Context, st *state, c group.Claim) (group.Sta
 func (e *Engine) announce(ctx context.Context, reaches int) error {
 	known := e.presence != 0
 	if known {
-		switch _, err := e.opts.Client.KeepAliveOnce(ctx, e.presence); {
-		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			known = false
-		case err != nil:
+		var err error
+		if known, err = e.prolong(ctx, e.presence); err != nil {
 			return err
 		}
 	}
@@ -280,15 +278,15 @@ func (e *Engine) announce(ctx context.Context, reaches int) error {
 		return nil
 	}
 	if !known {
-		lease, err := e.opts.Client.Grant(ctx, int64(e.opts.TTL/time.Second))
+		lease, err := e.grant(ctx)
 		if err != nil {
 			return err
 		}
-		e.presence = lease.ID
+		e.presence = lease
 	}
 	e.reaches = -1
 	key := e.prefix + "members/" + e.opts.Self.Name
-	if _, err := e.opts.Client.Put(ctx, key, strconv.Itoa(reaches), clientv3.WithLease(e.presence)); err != nil {
+	if err := e.transact(ctx, nil, clientv3.OpPut(key, strconv.Itoa(reaches), clientv3.WithLease(e.presence))); err != nil {
 		return err
 	}
 	e.reaches = reaches
@@ -317,7 +315,7 @@ func (e *Engine) watchOnce(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var newest int64
-	for r := range e.opts.Client.Watch(ctx, e.prefix+"leader") {
+	for r := range e.opts.Client.Watch(led(ctx), e.prefix+"leader") {
 		if r.Err() != nil {
 			return
 		}

@@ -92,7 +92,7 @@ func (e *Engine) readShelf(ctx context.Context) (*shelf, error) {
 		if revision != 0 {
 			options = append(options, clientv3.WithRev(revision))
 		}
-		r, err := e.get(ctx, from, options...)
+		r, err := e.fetch(ctx, from, options...)
 		if err != nil {
 			return nil, err
 		}
@@ -252,16 +252,16 @@ func (e *Engine) guard(claim group.Claim) ([]clientv3.Cmp, error) {
 	}, nil
 }
 
-// get makes one request.
-func (e *Engine) get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+// fetch makes one request.
+func (e *Engine) fetch(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, engine.RequestPatience)
 	defer cancel()
-	return e.opts.Client.Get(ctx, key, options...)
+	return e.get(ctx, key, options...)
 }
 
 // readHead reads which write was the last.
 func (e *Engine) readHead(ctx context.Context) (*shelf, error) {
-	r, err := e.get(ctx, e.operators()+"head")
+	r, err := e.fetch(ctx, e.operators()+"head")
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +283,7 @@ func (e *Engine) commit(ctx context.Context, guard []clientv3.Cmp, s *shelf, nex
 	ctx, cancel := context.WithTimeout(ctx, engine.RequestPatience)
 	defer cancel()
 	key := e.operators() + "head"
-	r, err := e.opts.Client.Txn(ctx).If(s.unchanged(key, guard)...).
+	r, err := e.opts.Client.Txn(led(ctx)).If(s.unchanged(key, guard)...).
 		Then(append([]clientv3.Op{clientv3.OpPut(key, string(data))}, ops...)...).
 		Else(clientv3.OpGet(key, clientv3.WithKeysOnly())).Commit()
 	if err != nil {
@@ -300,7 +300,7 @@ func (e *Engine) guarded(ctx context.Context, guard []clientv3.Cmp, s *shelf, op
 	ctx, cancel := context.WithTimeout(ctx, engine.RequestPatience)
 	defer cancel()
 	key := e.operators() + "head"
-	r, err := e.opts.Client.Txn(ctx).If(s.unchanged(key, guard)...).Then(ops...).Else(clientv3.OpGet(key, clientv3.WithKeysOnly())).Commit()
+	r, err := e.opts.Client.Txn(led(ctx)).If(s.unchanged(key, guard)...).Then(ops...).Else(clientv3.OpGet(key, clientv3.WithKeysOnly())).Commit()
 	if err != nil {
 		return err
 	}
@@ -329,7 +329,7 @@ func (s *shelf) refused(r *clientv3.TxnResponse) error {
 // foldLog has the entries follow a log that counts, and removes it.
 func (e *Engine) foldLog(ctx context.Context, guard []clientv3.Cmp, s *shelf) (*shelf, error) {
 	for n := range s.head.Parts {
-		r, err := e.get(ctx, e.logKey(s.head.Log, n))
+		r, err := e.fetch(ctx, e.logKey(s.head.Log, n))
 		if err != nil {
 			return nil, err
 		}

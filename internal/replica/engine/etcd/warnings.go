@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/replica/engine"
@@ -43,6 +44,10 @@ func (e *Engine) Warnings(ctx context.Context) []string {
 				"restore each member with --initial-cluster, or name the members of one cluster", first, member))
 		}
 		for _, text := range s.Errors {
+			if text == rpctypes.ErrNoLeader.Error() {
+				out = append(out, fmt.Sprintf("etcd member %s has no leader of etcd: it is cut off from the others, or etcd lacks a quorum", member))
+				continue
+			}
 			out = append(out, fmt.Sprintf("etcd member %s has an alarm: %s", member, text))
 		}
 		size, quota := float64(s.DbSize), float64(s.DbSizeQuota)
