@@ -46,10 +46,10 @@ enough for an estimate.`,
 // writeCapacity prints a line for each locality.
 func writeCapacity(w io.Writer, list *admin.CapacityList) error {
 	var b strings.Builder
-	columns := []column{{head: "LOCALITY"}, {head: "DECLARED"}, {head: "PLAN"}, {head: "REQUESTS SAY"}, {head: "SINCE"}, {head: "WHY"}}
+	columns := []column{{head: "LOCALITY"}, {head: "DECLARED"}, {head: "PLAN"}, {head: "FROM REQUESTS"}, {head: "SINCE"}, {head: "WHY"}}
 	for i := range list.Localities {
 		c := &list.Localities[i]
-		declared, told, since := "-", "can't tell", "-"
+		declared, told, since := "-", "inconclusive", "-"
 		if c.Declared > 0 {
 			declared = fmt.Sprintf("%.0f/s", c.Declared)
 		}

@@ -135,7 +135,7 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	}
 	writeClasses(line, e)
 	if e.CeilingScale > raisedLeast {
-		line("overflow", "demand does not fit: ceilings are raised by %s", percent(e.CeilingScale-1))
+		line("overflow", "demand exceeds the ceilings: Isobar raises them by %s", percent(e.CeilingScale-1))
 	}
 	line("gap", "%.2f%% from the optimum at most, %.2f%% as served", 100*e.Gap, 100*e.PlanGap)
 }
@@ -441,7 +441,7 @@ func writeClasses(line func(name, format string, args ...any), e *plan.Explanati
 func callLines(calls []plan.CallSeen) []string {
 	var out []string
 	for _, c := range calls {
-		configured, measured, use := "not configured", "can't tell how many it makes", ""
+		configured, measured, use := "not configured", "measurement inconclusive", ""
 		if c.PerRequest > 0 {
 			configured = fmt.Sprintf("%.3g per request configured", c.PerRequest)
 		}

@@ -23,7 +23,7 @@ func TestExplainNamesTheCallers(t *testing.T) {
 Called by
   checkout: 2 per request configured, 1.95 measured, 390.8/s; demand is computed from what it serves
   search: not configured, 0.1 measured, 20.0/s
-  batch: 0.5 per request configured, can't tell how many it makes, 0.0/s
+  batch: 0.5 per request configured, measurement inconclusive, 0.0/s
 `
 	if b.String() != want {
 		t.Errorf("got %s, want %s", b.String(), want)

@@ -45,7 +45,7 @@ func TestTutorial(t *testing.T) {
 		{command: "health set checkout 127.0.0.1:50051 draining", fails: "the remaining capacity could not carry the traffic"},
 		{command: "health set --force checkout 127.0.0.1:50051 draining", prints: "draining by operator; in plan"},
 		{
-			command: "explain checkout --from us-east/b", prints: `overflow +demand does not fit`,
+			command: "explain checkout --from us-east/b", prints: `overflow +demand exceeds the ceilings`,
 			when: func(v admin.PlanView) bool { return v.Services[0].CeilingScale > 1 },
 		},
 		{command: "health set checkout 127.0.0.1:50051 clear", prints: "in plan"},

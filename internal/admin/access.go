@@ -89,7 +89,7 @@ func failBusy(w http.ResponseWriter) {
 func (s *access) knownHosts(h http.Handler) http.Handler {
 	refuse := s.metrics.wrap("unknown host", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusForbidden, Problem{
-			Error: "the Host header names an unknown host",
+			Error: "the Host header names a host that is not in admin.hosts",
 			Place: r.Host,
 			Fix:   "address the interface by its IP address or as localhost, or list the name in the configuration: `admin: {hosts: [...]}`",
 		})

@@ -86,11 +86,11 @@ func (b *statusBuilder) fit(svc *plan.Service) {
 	switch {
 	case svc.Solution == nil:
 	case svc.Solution.CeilingScale > raisedSlack:
-		text := "demand does not fit"
+		text := "demand exceeds the ceilings"
 		if unused, all := svc.Unused(); unused > 0 { // demand may be what it always was
-			text = fmt.Sprintf("%d of %d endpoints are not used (health), and demand does not fit into the others", unused, all)
+			text = fmt.Sprintf("%d of %d endpoints are not used (health), and demand exceeds the ceilings of the others", unused, all)
 		}
-		b.aboutf(svc, DemandDoesNotFit, isobar.Locality{}, "%s: ceilings are raised by %.1f%%", text, 100*(svc.Solution.CeilingScale-1))
+		b.aboutf(svc, DemandDoesNotFit, isobar.Locality{}, "%s: Isobar raises them by %.1f%%", text, 100*(svc.Solution.CeilingScale-1))
 	default:
 		others := ", and nothing else takes it"
 		if svc.HasHeadroom() {

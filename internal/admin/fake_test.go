@@ -346,7 +346,7 @@ func explain(p *plan.Plan, name string, source isobar.Locality) (plan.Explanatio
 	if source.Region == "mars" {
 		return plan.Explanation{}, fmt.Errorf("source %s: %w", source, isobar.ErrNotFound)
 	}
-	return plan.Explanation{Service: name, Source: source, Version: p.VersionString(), Summary: "everything goes to the nearest"}, nil
+	return plan.Explanation{Service: name, Source: source, Version: p.VersionString(), Summary: "everything goes to the nearest locality"}, nil
 }
 
 var connected = time.Unix(900, 0).UTC()

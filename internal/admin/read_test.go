@@ -226,7 +226,7 @@ func TestRemote(t *testing.T) {
 	over.StartTLS()
 	t.Cleanup(over.Close)
 	for address, want := range map[string]string{
-		http2Server(t): "speaks gRPC, or TLS: the admin interface is at admin.listen",
+		http2Server(t): "expects gRPC or TLS: the admin interface is at admin.listen",
 		over.URL:       "signed by unknown authority: look at --ca",
 		strings.Replace(over.URL, "https:", "http:", 1): "HTTP request to an HTTPS server.): write https:// before the address",
 	} {

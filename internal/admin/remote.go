@@ -123,7 +123,7 @@ func (r *Remote) unanswered(ctx context.Context, host string, err error) error {
 		return fmt.Errorf("%w: %s", err, hint)
 	}
 	if strings.Contains(err.Error(), "malformed HTTP response") || greetsAsHTTP2(ctx, host) {
-		return fmt.Errorf("%s speaks gRPC, or TLS: the admin interface is at admin.listen, 127.0.0.1:18080 by default, and https:// where it has tls", host)
+		return fmt.Errorf("%s expects gRPC or TLS: the admin interface is at admin.listen, 127.0.0.1:18080 by default, and https:// where it has tls", host)
 	}
 	return fmt.Errorf("%w: is isobar running there, and is this its admin address?", err)
 }

@@ -210,7 +210,7 @@ func explain(t *terms, r *row, from, want, shares []float64) {
 		}
 	}
 	if scale > slackFactor && t.ceilings && r.rate > 0 {
-		r.note(ReasonOverflow, none, fmt.Sprintf("demand does not fit: ceilings are raised by %.1f%%", 100*(scale-1)))
+		r.note(ReasonOverflow, none, fmt.Sprintf("demand exceeds the ceilings: Isobar raises them by %.1f%%", 100*(scale-1)))
 	}
 	if t.drop > 0 {
 		r.note(ReasonShed, none, t.whyShed())

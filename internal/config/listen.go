@@ -53,7 +53,7 @@ func (l *listener) checked() (string, bool) {
 	}
 	if !ap.Addr().Unmap().IsLoopback() && !l.insecure && !l.secure {
 		l.at.Errorf("give it tls: {cert: FILE, key: FILE}, listen on 127.0.0.1, or write insecure: true beside it if the network is trusted",
-			"%s can be reached from other machines, in plaintext", l.address)
+			"the listener %s accepts plaintext from other machines", l.address)
 	}
 	return ap.String(), l.insecure
 }

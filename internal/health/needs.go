@@ -91,13 +91,13 @@ func needsOfCheck(s *isobar.Service, c *isobar.HealthCheck) Protocols {
 	return out
 }
 
-// describe puts needs into words.
+// describe puts the checks that need this into words.
 func (p Protocols) describe() string {
 	switch {
 	case p.Has(SpeaksV3):
-		return p.String() + ", with API v3"
+		return p.String() + " checks with API v3"
 	case p.Has(SpeaksV2):
-		return p.String() + ", with API v2 or later"
+		return p.String() + " checks with API v2 or later"
 	}
-	return p.String()
+	return p.String() + " checks"
 }

@@ -161,13 +161,13 @@ func (p *placer) shortfall(j *job) (Shortfall, bool) {
 	case len(j.chosen) < j.want && len(j.barred) > 0:
 		s.Why = fmt.Sprintf("%d checkers are kept from it, one is tried at a time: others ended when they were told to probe it", len(j.barred))
 	case able == 0:
-		s.Why = fmt.Sprintf("no connected checker can probe with %s", j.needs.describe())
+		s.Why = fmt.Sprintf("no connected checker supports %s", j.needs.describe())
 	case len(j.chosen) < j.want && j.full > 0:
 		s.Why = fmt.Sprintf("checkers are at their limit of %d endpoints: add checkers, or raise their limit", j.full)
 	case len(j.chosen) < j.want && j.overfull:
 		s.Why = fmt.Sprintf("checkers are at their limit of %g probes/s", p.hard)
 	case len(j.chosen) < j.want:
-		s.Why = fmt.Sprintf("only %d connected checkers can probe with %s", able, j.needs.describe())
+		s.Why = fmt.Sprintf("too few connected checkers support %s: %d", j.needs.describe(), able)
 	case j.want < j.asked:
 		s.Why = fmt.Sprintf("more checkers would probe it too often: each makes %g probes/s", j.rate)
 	case j.asked < j.domains:

@@ -66,10 +66,10 @@ func TestShortfalls(t *testing.T) {
 		why      string
 	}{
 		{"none", service("web", 1, zoneA), nil, health.Limits{}, 0, "no checker is connected"},
-		{"unfit", grpcOnly, envoys, health.Limits{}, 0, "no connected checker can probe with grpc"},
-		{"untold", secure, late, health.Limits{}, 0, "no connected checker can probe with tcp, with API v3"},
-		{"half told", ranged, late, health.Limits{}, 1, "only 1 connected checkers can probe with tcp, with API v2 or later"},
-		{"few", service("web", 1, zoneA), checkersIn(1, zoneA, zoneB), health.Limits{}, 2, "only 2 connected checkers can probe with tcp"},
+		{"unfit", grpcOnly, envoys, health.Limits{}, 0, "no connected checker supports grpc checks"},
+		{"untold", secure, late, health.Limits{}, 0, "no connected checker supports tcp checks with API v3"},
+		{"half told", ranged, late, health.Limits{}, 1, "too few connected checkers support tcp checks with API v2 or later: 1"},
+		{"few", service("web", 1, zoneA), checkersIn(1, zoneA, zoneB), health.Limits{}, 2, "too few connected checkers support tcp checks: 2"},
 		{"one zone", service("web", 1, zoneA), checkersIn(5, zoneA), health.Limits{}, 3, "in 1 zones only; `checkers: {domains: 1}` accepts that"},
 		{"one zone accepted", one, checkersIn(5, zoneA), health.Limits{}, 3, ""},
 		{"budget", fast, envoys, health.Limits{}, 2, "more checkers would probe it too often: each makes 4 probes/s"},

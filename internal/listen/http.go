@@ -75,7 +75,7 @@ func (g *Gate) HTTP(h http.Handler) http.Handler {
 			return
 		}
 		if g.fromReboundPage(r) {
-			http.Error(w, "the request comes from a web page, and its Host header names an unknown host", http.StatusForbidden)
+			http.Error(w, "the request comes from a web page, and its Host header names a host that is not in admin.hosts", http.StatusForbidden)
 			return
 		}
 		v := &visitor{peer: identity.PeerOfState(r.TLS), address: w.address}

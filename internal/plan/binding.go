@@ -87,13 +87,13 @@ func nearest(rows []LocalityExplained, idle bool) BindingExplained {
 		case r.Forbidden:
 			return BindingExplained{BindingRule, at, fmt.Sprintf("%s is not allowed from here, by isolation or residency", r.Locality)}
 		case r.Unreachable:
-			text := fmt.Sprintf("%s is dead: nothing that any source sends there arrives; a probe goes on", r.Locality)
+			text := fmt.Sprintf("no source reaches %s: no request arrives there; a probe continues", r.Locality)
 			if r.Outage != "" {
 				text = r.Outage
 			}
 			return BindingExplained{BindingReach, at, text}
 		case r.Barred:
-			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is cut off from this source: what it sends there does not land; a probe goes on", r.Locality)}
+			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is cut off from this source: its requests do not arrive there; a probe continues", r.Locality)}
 		case r.Healthy == 0:
 			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s has no healthy endpoint", r.Locality)}
 		case r.Drained:
@@ -113,11 +113,11 @@ func nearest(rows []LocalityExplained, idle bool) BindingExplained {
 	case used(near) > 0.99 && several:
 		return BindingExplained{Kind: BindingNone, Text: "everything goes to the nearest localities, which are equally far"}
 	case used(near) > 0.99:
-		return BindingExplained{Kind: BindingNone, Text: "everything goes to the nearest"}
+		return BindingExplained{Kind: BindingNone, Text: "everything goes to the nearest locality"}
 	case idle:
 		return BindingExplained{Kind: BindingNone, Text: "without demand, localities that cost nearly the same share by headroom"}
 	}
-	return BindingExplained{Kind: BindingQueue, Text: "nothing is full: waiting in queues makes sharing cheaper than the nearest alone"}
+	return BindingExplained{Kind: BindingQueue, Text: "nothing is full: waiting in queues makes sharing cheaper than the nearest locality alone"}
 }
 
 // limit is the limit that counts; nil = none does.
@@ -133,7 +133,7 @@ func (r *LocalityExplained) limit() *LimitExplained {
 func full(r *LocalityExplained) string {
 	load, limit := r.Load+r.UnmanagedLoad, r.Limit+r.UnmanagedLoad
 	if raised := limit / (r.Ceiling * r.Capacity); raised > raisedSlack {
-		return fmt.Sprintf("%s is full: %.0f of %.0f requests/s, its ceiling of %.0f%% raised by %.1f%% because demand does not fit",
+		return fmt.Sprintf("%s is full: %.0f of %.0f requests/s, its ceiling of %.0f%% raised by %.1f%% because demand exceeds the ceilings",
 			r.Locality, load, limit, 100*r.Ceiling, 100*(raised-1))
 	}
 	if load > 1.01*limit { // health moved load here at once; the next decision takes it away

@@ -225,7 +225,7 @@ const maxCallDepth = 8
 type CallSeen struct {
 	Caller     string  `json:"caller"`
 	PerRequest float64 `json:"per_request"` // as configured; 0 = not configured
-	Measured   float64 `json:"measured"`    // calls per request that the caller serves; 0 = can't tell
+	Measured   float64 `json:"measured"`    // calls per request that the caller serves; 0 = inconclusive
 	Rate       float64 `json:"rate"`        // of the calls, requests/s
 	Used       bool    `json:"used"`        // the demand of the calls is computed from what the caller serves
 }

@@ -164,7 +164,7 @@ func TestExplainShowsTheNumbers(t *testing.T) {
 // TestExplainOverflow: a locality above its ceiling is not said to be at it.
 func TestExplainOverflow(t *testing.T) {
 	e := explain(t, ticks(t, threeZones(t), 40, map[string]float64{"us/a": 3300}), "us/a")
-	const want = "us/a is full: 1100 of 1100 requests/s, its ceiling of 80% raised by 37.5% because demand does not fit"
+	const want = "us/a is full: 1100 of 1100 requests/s, its ceiling of 80% raised by 37.5% because demand exceeds the ceilings"
 	if e.Binding.Kind != plan.BindingCeiling || e.Binding.Text != want {
 		t.Errorf("binding %+v, want %q", e.Binding, want)
 	}
@@ -180,7 +180,7 @@ func TestExplainIdleSources(t *testing.T) {
 	}{
 		{"equally far", 1, "nothing is sent from here; clients that come go 50% to us/a, 50% to us/b: everything goes to the nearest localities, which are equally far"},
 		{"nearly", 1.5, "nothing is sent from here; clients that come go 50% to us/a, 50% to us/b: without demand, localities that cost nearly the same share by headroom"},
-		{"nearest", 5, "nothing is sent from here; clients that come go 100% to us/a: everything goes to the nearest"},
+		{"nearest", 5, "nothing is sent from here; clients that come go 100% to us/a: everything goes to the nearest locality"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			top := threeZones(t)

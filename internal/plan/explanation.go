@@ -156,7 +156,7 @@ type BindingExplained struct {
 
 // The kinds of binding constraints.
 const (
-	BindingNone    = "none"     // everything goes to the nearest, or there is no demand that anything could bind
+	BindingNone    = "none"     // everything goes to the nearest locality, or there is no demand that anything could bind
 	BindingQueue   = "queueing" // nothing is full; queues make sharing cheaper than the nearest alone
 	BindingCeiling = "ceiling"  // a nearer locality is at its ceiling
 	BindingLimit   = "limit"    // a nearer locality is at a limit of its endpoints

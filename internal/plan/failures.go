@@ -287,7 +287,7 @@ func (s *Service) outage(l isobar.Locality) *load.Outage {
 }
 
 func (s *Service) outageText(o *load.Outage) string {
-	follows := "a probe goes on"
+	follows := "a probe continues"
 	if s.Mode() == isobar.ModeObserve {
 		follows = "mode observe leaves clients there"
 	}
@@ -303,7 +303,7 @@ func (s *Service) outageText(o *load.Outage) string {
 		}
 		return fmt.Sprintf("%s works again%s: it gets up to %.0f%% of its share for now", o.Locality, seen, 100*o.Open)
 	case o.Attempts <= 0:
-		return fmt.Sprintf("nobody reaches %s: no source with a stake lands anything there; %s", o.Locality, follows)
+		return fmt.Sprintf("no source reaches %s: no request arrives there from the sources that send to it; %s", o.Locality, follows)
 	}
-	return fmt.Sprintf("nobody reaches %s: %.0f of %.0f requests from all sources succeeded there; %s", o.Locality, o.Succeeded, o.Attempts, follows)
+	return fmt.Sprintf("no source reaches %s: %.0f of %.0f requests from all sources succeeded there; %s", o.Locality, o.Succeeded, o.Attempts, follows)
 }

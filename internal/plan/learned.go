@@ -113,7 +113,7 @@ func (p PlannedSite) units() float64 {
 // a locality.
 type LearnedExplained struct {
 	State    load.CapacityState `json:"state"`
-	Capacity float64            `json:"capacity,omitempty"` // requests/s of the healthy endpoints; 0 = can't tell
+	Capacity float64            `json:"capacity,omitempty"` // requests/s of the healthy endpoints; 0 = inconclusive
 	Low      float64            `json:"low,omitempty"`      // of the interval
 	High     float64            `json:"high,omitempty"`
 	InUse    float64            `json:"in_use,omitempty"` // what the plan goes by, where nothing is declared
@@ -228,14 +228,14 @@ func (p PlannedSite) Capacity() CapacityExplained {
 	out.Since, out.Rate, out.InProgress, out.Expected, out.Failing = o.Since, o.Rate, o.InProgress, o.Expected, o.Failing
 	out.ServiceMS, out.Shedding = 1000*o.Estimate.Service, o.Estimate.Shedding
 	if !o.Estimate.Known {
-		out.Why = fmt.Sprintf("%.0f/s with %s in progress fit too many capacities", o.Rate, requests(o.InProgress))
+		out.Why = fmt.Sprintf("%.0f/s with %s requests in progress is consistent with too many capacities", o.Rate, requests(o.InProgress))
 		return out
 	}
 	out.Known, out.Low, out.High = true, o.Estimate.Low*units, o.Estimate.High*units
 	out.Contradicted = out.Declared > 0 && out.High > 0 && (out.Declared > farOff*out.High || farOff*out.Declared < out.Low)
-	out.Why = fmt.Sprintf("%s in progress at %.0f/s", requests(o.InProgress), o.Rate)
+	out.Why = fmt.Sprintf("%s requests in progress at %.0f/s", requests(o.InProgress), o.Rate)
 	if o.Expected > 0 {
-		out.Why = fmt.Sprintf("%s in progress where %s are expected at %.0f/s", requests(o.InProgress), requests(o.Expected), o.Rate)
+		out.Why = fmt.Sprintf("%s requests in progress, %s expected at %.0f/s", requests(o.InProgress), requests(o.Expected), o.Rate)
 	}
 	if o.Failing >= 0.01 {
 		out.Why += fmt.Sprintf(", %.0f%% fail", 100*o.Failing)
@@ -267,9 +267,9 @@ func (c *CapacityExplained) String() string {
 		declared = fmt.Sprintf("declared %.0f/s", c.Declared)
 	}
 	if !c.Known {
-		return declared + "; requests can't tell: " + c.Why
+		return declared + "; from requests inconclusive: " + c.Why
 	}
-	return fmt.Sprintf("%s; requests say %.0f to %.0f/s: %s", declared, c.Low, c.High, c.Why)
+	return fmt.Sprintf("%s; from requests %.0f to %.0f/s: %s", declared, c.Low, c.High, c.Why)
 }
 
 // Contradictions names the localities of a service whose declared capacity the requests

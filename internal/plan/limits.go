@@ -164,14 +164,14 @@ type LimitExplained struct {
 	State  load.LimitState `json:"state"`
 	Value  float64         `json:"value"` // of an endpoint, in the newest reports
 
-	Capacity float64 `json:"capacity,omitempty"` // rate at which the quantity reaches its limit; 0 = can't tell
+	Capacity float64 `json:"capacity,omitempty"` // rate at which the quantity reaches its limit; 0 = inconclusive
 	Low      float64 `json:"low,omitempty"`      // of the interval; 0 = there is none
 	High     float64 `json:"high,omitempty"`
 	// Allowed is what the limit lets land: it follows Capacity at a bounded pace,
 	// and stays for a while when the estimate is inconclusive; 0 = the limit is not in force.
 	Allowed float64 `json:"allowed,omitempty"`
-	// Counts says that no other limit, and not the capacity either, allows less. Of a
-	// dry run, that it would count.
+	// Counts says that no other limit, and not the capacity either, allows less: the limit
+	// binds. Of a dry run, that it would bind.
 	Counts bool    `json:"counts"`
 	Kept   bool    `json:"kept,omitempty"`   // it would allow less, but a part of the capacity always stays
 	AgeMS  float64 `json:"age_ms,omitempty"` // of the newest report of the quantity, when the plan was made
@@ -194,16 +194,16 @@ func (l *LimitExplained) String() string {
 	case l.Capacity > 0:
 		out += fmt.Sprintf(", reached at about %.0f/s: %s", l.Capacity, l.State)
 	default:
-		out += ", can't tell: " + string(l.State)
+		out += ", inconclusive: " + string(l.State)
 	}
 	if l.Allowed > 0 && l.State != load.LimitExact {
 		out += fmt.Sprintf(", %.0f/s allowed", l.Allowed)
 	}
 	switch {
 	case l.Counts && l.DryRun:
-		out += ", would count"
+		out += ", would bind"
 	case l.Counts:
-		out += ", counts"
+		out += ", binds"
 	}
 	if l.Kept {
 		out += fmt.Sprintf(" (never less than %.0f%% of what it may carry anyway)", 100*leastKept)

@@ -126,7 +126,7 @@ func TestWrongDeclarationIsToldAndMended(t *testing.T) {
 					if len(w) != 0 {
 						t.Errorf("what the plan goes by anyway needs no attention: %q", w)
 					}
-				} else if len(w) != 1 || !strings.Contains(w[0], "us/a") || !strings.Contains(w[0], "declared 1000/s; requests say") {
+				} else if len(w) != 1 || !strings.Contains(w[0], "us/a") || !strings.Contains(w[0], "declared 1000/s; from requests") {
 					t.Errorf("trust %q: contradictions %q", trust, w)
 				}
 			}
@@ -217,7 +217,7 @@ func TestMuteFleetCantTell(t *testing.T) {
 		c.tick(300)
 	}
 	x := c.capacity("us/a")
-	if x.Known || x.InUse != 1000 || !strings.Contains(x.String(), "can't tell") {
+	if x.Known || x.InUse != 1000 || !strings.Contains(x.String(), "inconclusive") {
 		t.Errorf("%q, the plan goes by %.0f", x.String(), x.InUse)
 	}
 }

@@ -153,7 +153,7 @@ func TestHistoryNamesTheCause(t *testing.T) {
 		{
 			"half of a capacity is gone while demand does not fit",
 			[]moment{{rates: rates{"us/a": 2500}, ticks: settled}, {rates: rates{"us/a": 2500}, edit: edits{rated("us/b", 500)}}},
-			[]string{"capacity of us/b fell from 1000 to 500 requests/s; ", "demand does not fit: ceilings are raised"},
+			[]string{"capacity of us/b fell from 1000 to 500 requests/s; ", "demand exceeds the ceilings: Isobar raises them"},
 		},
 		{
 			"a source is gone",

@@ -268,7 +268,7 @@ func TestAttentionToServices(t *testing.T) {
 		inWorld(t, configuration(t), func(w *world) {
 			w.start(everywhere(4000)...)
 			w.ticks(20)
-			if a := attends(t, w.status(), admin.DemandDoesNotFit); !strings.HasPrefix(a.Text, "checkout: demand does not fit: ceilings are raised by ") {
+			if a := attends(t, w.status(), admin.DemandDoesNotFit); !strings.HasPrefix(a.Text, "checkout: demand exceeds the ceilings: Isobar raises them by ") {
 				t.Error(a.Text)
 			}
 		})
@@ -281,7 +281,7 @@ func TestAttentionToServices(t *testing.T) {
 		for _, l := range cfg.Services[0].Localities {
 			all += len(l.Endpoints)
 		}
-		want := fmt.Sprintf("checkout: 1 of %d endpoints are not used (health), and demand does not fit into the others: ceilings are raised by ", all)
+		want := fmt.Sprintf("checkout: 1 of %d endpoints are not used (health), and demand exceeds the ceilings of the others: Isobar raises them by ", all)
 		inWorld(t, cfg, func(w *world) {
 			w.start(everywhere(4000)...)
 			w.ticks(20)

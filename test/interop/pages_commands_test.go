@@ -65,12 +65,12 @@ var operatorPages = map[string][]pageCommand{
 	},
 	"docs/how-to/capacity.md": {
 		{line: "binds      limit: us-east/a is at its ceiling: 612 of 612 requests/s, because named_metrics.kv_cache is 0.85 of 0.85 at its endpoints", notRun: output},
-		{line: "us-east/a: named_metrics.kv_cache 0.85 of 0.85, reached at 612/s (598 to 627), 612/s allowed, counts", notRun: output},
-		{line: "us-east/a: in_flight 12.4 of 40, can't tell: the rate hardly changes", notRun: output},
-		{line: "$ isobar capacity checkout", as: "isobar capacity checkout", prints: "LOCALITY +DECLARED +PLAN +REQUESTS SAY +SINCE +WHY"},
-		{line: "LOCALITY   DECLARED  PLAN    REQUESTS SAY  SINCE                 WHY", notRun: output},
-		{line: "us-east/a  1000/s    1000/s  400 to 560/s  2026-03-04T05:06:07Z  212 in progress where 40 are expected at 520/s, 24% fail", notRun: output},
-		{line: "us-east/b  1000/s    1000/s  can't tell    2026-03-04T05:01:02Z  310/s with 6.2 in progress fit too many capacities", notRun: output},
+		{line: "us-east/a: named_metrics.kv_cache 0.85 of 0.85, reached at 612/s (598 to 627), 612/s allowed, binds", notRun: output},
+		{line: "us-east/a: in_flight 12.4 of 40, inconclusive: the rate hardly changes", notRun: output},
+		{line: "$ isobar capacity checkout", as: "isobar capacity checkout", prints: "LOCALITY +DECLARED +PLAN +FROM REQUESTS +SINCE +WHY"},
+		{line: "LOCALITY   DECLARED  PLAN    FROM REQUESTS  SINCE                 WHY", notRun: output},
+		{line: "us-east/a  1000/s    1000/s  400 to 560/s   2026-03-04T05:06:07Z  212 requests in progress, 40 expected at 520/s, 24% fail", notRun: output},
+		{line: "us-east/b  1000/s    1000/s  inconclusive   2026-03-04T05:01:02Z  310/s with 6.2 requests in progress is consistent with too many capacities", notRun: output},
 	},
 	"docs/how-to/checkers.md": {
 		{line: "isobar checker --server isobar.example:18000 --ca ca.pem --locality us-east/a --node-id checker-us-east-a", prints: "msg=checking", starts: true},
