@@ -304,7 +304,7 @@ func TestAutoKeepsNewSourcesFromWhatTheyCannotReach(t *testing.T) {
 		if s, _ := p.Service("checkout"); s.Mode() != isobar.ModeFull {
 			t.Fatalf("mode %s serves %s", mode, s.Mode())
 		}
-		if got := share(t, p, "us/b", "us/b"); got > 0.05 { // a probe goes on
+		if got := share(t, p, "us/b", "us/b"); got > 0.05 { // a probe continues
 			t.Errorf("mode %s: %.2f of us/b stays where it reaches nobody", mode, got)
 		}
 	}
