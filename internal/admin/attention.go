@@ -175,7 +175,8 @@ var codes = []CodeInfo{
 	{RemovalHeld, Warning, "the configuration removes endpoints or services in use, and Isobar holds the removal"},
 	{FileRefused, Warning, "a file on disk can't be used; its previous content is in force"},
 	{DiscoveryLost, Warning, "the other control plane, DNS or Kubernetes can't be reached"},
-	{DiscoveryHeld, Warning, "another control plane, DNS or Kubernetes no longer lists the endpoints of a service or of a locality, or most of them stop being ready at once. Isobar keeps the endpoints that it had"},
+	{DiscoveryHeld, Warning, "another control plane, DNS or Kubernetes no longer lists the endpoints of a service or of a locality, " +
+		"or most of them stop being ready at once. Isobar keeps the endpoints that it had"},
 	{DiscoveryRefused, Warning, "Isobar refuses endpoints from the other control plane, DNS or Kubernetes"},
 	{EndpointsLeftOut, Warning, "Isobar can't use some endpoints of the Kubernetes cluster, for example because their zone is not known"},
 	{PolicyNotInForce, Warning, "a LoadBalancingPolicy of the Kubernetes cluster is not in force for one of its targets, or its status can't be written"},

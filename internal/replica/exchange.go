@@ -37,7 +37,8 @@ const (
 type exchange struct {
 	peerv1.UnimplementedPeerServiceServer
 
-	r *Replica
+	r          *Replica
+	rejections rejections
 
 	mu      sync.Mutex
 	streams map[string]*inbound // the newest of each replica
@@ -91,8 +92,9 @@ func (x *exchange) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeReque
 	}
 	in, err := x.greet(stream.Context(), first.GetHello())
 	if err != nil {
-		x.r.metrics.rejected.Inc()
-		x.r.log.Warn("rejected the connection of another replica", "error", err)
+		if x.reject("connection", err) {
+			x.r.log.Warn("rejected the connection of another replica", "error", err)
+		}
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	late.Stop()
@@ -109,8 +111,9 @@ func (x *exchange) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeReque
 			return err
 		}
 		if err := x.take(in, &plan, m); err != nil {
-			x.r.metrics.rejected.Inc()
-			x.r.log.Warn("rejected a message of another replica", "from", in.from.Name, "error", err)
+			if x.reject("message of "+in.from.Name, err) {
+				x.r.log.Warn("rejected a message of another replica", "from", in.from.Name, "error", err)
+			}
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
 	}

@@ -161,8 +161,9 @@ func (r *Replica) Order(ctx context.Context, o Order) (a Answer, forwarded bool,
 func (x *exchange) Order(ctx context.Context, m *peerv1.OrderRequest) (*peerv1.OrderResponse, error) {
 	in, err := x.greet(ctx, m.GetHello())
 	if err != nil {
-		x.r.metrics.rejected.Inc()
-		x.r.log.Warn("rejected a forwarded write", "error", err)
+		if x.reject("write", err) {
+			x.r.log.Warn("rejected a forwarded write", "error", err)
+		}
 		return nil, status.Error(codes.PermissionDenied, err.Error())
 	}
 	if x.r.opts.Ordered == nil || len(m.GetBody()) > maxOrderBytes {

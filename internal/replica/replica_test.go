@@ -19,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/engine/file"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -64,6 +65,7 @@ type fleet struct {
 	dir     string
 	peers   []replica.Peer
 	members map[string]*member
+	log     testhelp.Log // of all
 }
 
 type member struct {
@@ -124,7 +126,7 @@ func (f *fleet) start(name string, l net.Listener, disk *memoryDisk) *member {
 			return string(content), nil
 		},
 		Observed: func(_ group.Identity, o *peerv1.Observations) { m.observed <- o },
-		Log:      slog.New(slog.DiscardHandler),
+		Log:      slog.New(slog.NewTextHandler(&f.log, nil)),
 	})
 	if err != nil {
 		f.t.Fatal(err)

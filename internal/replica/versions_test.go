@@ -140,7 +140,8 @@ func TestMemberOfAnEarlierVersion(t *testing.T) {
 }
 
 // TestMemberOfAnUnknownVersion asserts that replicas which have no version of the protocol
-// in common refuse each other, and that both sides name the versions of both.
+// in common refuse each other, and that both sides name the versions of both. Such a replica tries
+// again and again, and the log names it once.
 func TestMemberOfAnUnknownVersion(t *testing.T) {
 	const refused = `versions 8 to 9 of the protocol between replicas (Isobar v9), and this replica 1 to 2 (Isobar test)`
 	hello := &peerv1.Hello{Protocol: 9, OldestProtocol: 8, Version: "v9"}
@@ -158,15 +159,20 @@ func TestMemberOfAnUnknownVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	stream, err := peerv1.NewPeerServiceClient(conn).Exchange(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	for range 5 {
+		stream, err := peerv1.NewPeerServiceClient(conn).Exchange(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Hello{Hello: hello}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), refused) {
+			t.Errorf("it is answered %v", err)
+		}
 	}
-	if err := stream.Send(&peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Hello{Hello: hello}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), refused) {
-		t.Errorf("it is answered %v", err)
+	if n := strings.Count(f.log.String(), "rejected the connection of another replica"); n != 1 {
+		t.Errorf("the log names it %d times", n)
 	}
 }
 
