@@ -151,7 +151,7 @@ func bySize(a, b size) int {
 	return cmp.Or(cmp.Compare(first(b), first(a)), cmp.Compare(b.rate, a.rate), cmp.Compare(b.share, a.share), cmp.Compare(b.swings, a.swings))
 }
 
-// byDifference orders services.
+// byDifference orders services by their largest move, which readers are shown for each.
 func byDifference(a, b archive.NetService) int {
 	of := func(x *archive.NetService) size {
 		out := size{share: math.Abs(x.DropAfter - x.DropBefore)}
@@ -159,11 +159,9 @@ func byDifference(a, b archive.NetService) int {
 		for i := range x.Moves {
 			m := sizeOf(&x.Moves[i])
 			gone = gone && x.Moves[i].After == nil
-			out.share, out.swings = max(out.share, m.share), max(out.swings, m.swings)
+			out.rate, out.share, out.swings = max(out.rate, m.rate), max(out.share, m.share), max(out.swings, m.swings)
 		}
-		if out.gone = gone && x.Removed; x.Rate != nil {
-			out.rate = *x.Rate
-		}
+		out.gone = gone && x.Removed
 		return out
 	}
 	return bySize(of(&a), of(&b))
