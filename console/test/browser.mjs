@@ -33,6 +33,18 @@ function lastMinute() {
   return `time?service=checkout&span=hour&from=${new Date(to - 60_000).toISOString()}&to=${new Date(to).toISOString()}`;
 }
 
+/** The address of the time from behind the first change until the newest, so that something differs also of a fleet that is young, or calm. */
+async function allChanges(address) {
+  let marks = [];
+  for (let i = 0; marks.length < 2; i++) {
+    ({ marks } = await (await fetch(new URL('../v1/history?brief=true&service=checkout', address))).json());
+    assert.ok(i < 900, `checkout changed ${marks.length} times`);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+  const [from, to] = [marks.at(-1), marks[0]].map((m) => new Date(Date.parse(m.made) + 1).toISOString());
+  return `time?service=checkout&span=hour&from=${from}&to=${to}`;
+}
+
 /** Every screen: its address or what gives it, what shows that it is ready, and what is done on it first. */
 const screens = [
   // Clients of all services have reported. Small screens don't show the bar.
@@ -57,7 +69,7 @@ const screens = [
       await p.getByText(/^(Yes|No|Not certain)[:,]/).waitFor();
     },
   ],
-  ['span', lastMinute, (p) => p.locator('table.net').first(), (p) => p.locator('.chart canvas').nth(2).waitFor()],
+  ['span', allChanges, (p) => p.locator('.answer.net'), (p) => p.locator('.chart canvas').nth(2).waitFor()],
   ['regions', 'regions', (p) => p.getByRole('link', { name: /^us-east to us-east:/ })],
   [
     'whatif', 'whatif?lose=us-east%2Fb', (p) => p.getByText(/^(Yes|No|Not certain)[:,]/),
@@ -90,7 +102,7 @@ async function lookAtAll(address, group, width, height) {
   context.setDefaultTimeout(patience);
   const page = await context.newPage();
   for (const [name, hash, ready, first] of [...screens, ['replicas', 'replicas', (p) => p.getByText(/more replicas? may fail/)]]) {
-    await page.goto(`${name === 'replicas' ? group : address}#/${typeof hash === 'function' ? hash() : hash}`);
+    await page.goto(`${name === 'replicas' ? group : address}#/${typeof hash === 'function' ? await hash(address) : hash}`);
     await ready(page).waitFor();
     if (first) await first(page);
     for (const scheme of process.env.QUICK === 'yes' ? ['light'] : ['light', 'dark']) {
@@ -114,7 +126,7 @@ async function takePictures(address) {
   await page.goto(address);
   await page.waitForTimeout(150_000); // until charts and the scrubber show something, and a whole minute its changes
   for (const [name, hash, ready, first] of screens.filter(([n]) => ['fleet', 'service', 'span', 'checkers'].includes(n))) {
-    await page.goto(`${address}#/${typeof hash === 'function' ? hash() : hash}`);
+    await page.goto(`${address}#/${name === 'span' ? lastMinute() : hash}`);
     await ready(page).waitFor();
     if (first) await first(page);
     await page.evaluate(() => scrollTo(0, 0));
