@@ -202,16 +202,11 @@ func spanOf(w http.ResponseWriter, query url.Values, steps map[string]time.Durat
 // getSpan answers GET /v1/history/span?from=TIME&to=TIME&service=NAME: what changed
 // between two moments, largest first.
 func (s *historyAPI) getSpan(w http.ResponseWriter, r *http.Request) {
-	p, ok := s.plan(w)
+	p, ends, ok := s.asked(w, r)
 	if !ok {
 		return
 	}
-	query := r.URL.Query()
-	ends, ok := endsOf(w, query)
-	if !ok {
-		return
-	}
-	marks, ok := s.marks(w, r, query.Get("service"))
+	marks, ok := s.marks(w, r, r.URL.Query().Get("service"))
 	if !ok {
 		return
 	}
@@ -228,6 +223,15 @@ func (s *historyAPI) getSpan(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	reply(w, http.StatusOK, out)
+}
+
+// asked returns the plan in force, and the two moments of the span that a request names. Without
+// ok it is answered.
+func (s *historyAPI) asked(w http.ResponseWriter, r *http.Request) (p *plan.Plan, ends [2]time.Time, ok bool) {
+	if p, ok = s.plan(w); ok {
+		ends, ok = endsOf(w, r.URL.Query())
+	}
+	return p, ends, ok
 }
 
 // endsOf reads the two moments of a span. Without ok it is answered.

@@ -34,16 +34,11 @@ const (
 // getNet answers GET /v1/history/net?from=TIME&to=TIME&service=NAME: what differs after a
 // span from before it.
 func (s *historyAPI) getNet(w http.ResponseWriter, r *http.Request) {
-	p, ok := s.plan(w)
+	p, ends, ok := s.asked(w, r)
 	if !ok {
 		return
 	}
-	query := r.URL.Query()
-	ends, ok := endsOf(w, query)
-	if !ok {
-		return
-	}
-	name := query.Get("service")
+	name := r.URL.Query().Get("service")
 	found, ok := s.net(w, r, name, ends)
 	if !ok {
 		return
