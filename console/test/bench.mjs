@@ -116,21 +116,35 @@ async function opened(n) {
   return { used, sent };
 }
 
-/** The part of a core that the goroutines of the streams take, by a profile of a period with all consoles. */
-async function profiled() {
-  readers.open(consoles);
+/** What the functions take that a pattern names, with all that they call, and what the whole program does: [part, whole]. */
+function taken(profile, pattern, unit, ...flags) {
+  const args = ['tool', 'pprof', '-top', '-nodefraction=0', `-unit=${unit}`, `-focus=${pattern}`, ...flags, program, profile];
+  const top = execFileSync('go', args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+  const found = /accounting for ([\d.]+)\w*, [\d.]+% of ([\d.]+)\w* total/.exec(top);
+  if (!found) throw new Error(`no sum in ${top}`);
+  return [Number(found[1]), Number(found[2])];
+}
+
+/**
+ * The part of a core that a number of consoles takes, by profiles of one period: what the goroutines of the
+ * streams run, and as much of the garbage collection as they allocate of all that is allocated.
+ */
+async function profiled(n) {
+  readers.open(n);
   await sleep(8000);
-  const answer = await fetch(`${base}/debug/pprof/profile?seconds=${seconds}`);
-  if (!answer.ok) throw new Error(`the profile answers ${answer.status}`);
-  const file = join(dir, 'cpu.pb');
-  writeFileSync(file, Buffer.from(await answer.arrayBuffer()));
+  const [work, allocations] = await Promise.all(['profile', 'allocs'].map(async (kind) => {
+    const answer = await fetch(`${base}/debug/pprof/${kind}?seconds=${seconds}`);
+    if (!answer.ok) throw new Error(`the profile answers ${answer.status}`);
+    const file = join(dir, `${kind}.pb`);
+    writeFileSync(file, Buffer.from(await answer.arrayBuffer()));
+    return file;
+  }));
   readers.close();
-  const top = execFileSync('go', ['tool', 'pprof', '-top', '-cum', '-unit=ms', '-focus=getStream$', program, file], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
-  const line = top.split('\n').find((l) => /\.getStream$/.test(l));
-  if (line === undefined) return 0; // less than a sample, 10 ms
-  const ms = Number(/([\d.]+)(?:ms)?\s+[\d.]+%\s+\S+$/.exec(line)?.[1]);
-  if (Number.isNaN(ms)) throw new Error(`no time in ${line}`);
-  return ms / 1000 / seconds;
+  await sleep(3000);
+  const [streams] = taken(work, 'getStream$', 'ms');
+  const [collection] = taken(work, 'runtime.(gcBgMarkWorker|gcAssistAlloc|bgsweep|bgscavenge)$', 'ms');
+  const [theirs, all] = taken(allocations, 'getStream$', 'B', '-sample_index=alloc_space');
+  return { streams: streams / 1000 / seconds, collection: (collection * theirs) / all / 1000 / seconds };
 }
 
 /**
@@ -154,7 +168,10 @@ async function costs() {
   say(`server, no console open, of a core, median of ${closed.length}`, `${percent(median(closed))} (first ${percent(closed[0])}, last ${percent(closed.at(-1))})`);
   say(`one console more, of a core, median of ${rounds}`, `${percent(median(more.one))} (${spread(more.one)}; aim ${percent(aims.one)})`);
   say(`${consoles} consoles more, of a core, median of ${rounds}`, `${percent(median(more.all))} (${spread(more.all)}; aim ${percent(aims.all)} for 50)`);
-  say(`goroutines of ${consoles} streams, of a core, by a profile`, percent(await profiled()));
+  for (const n of [1, consoles]) {
+    const p = await profiled(n);
+    say(`by profiles, ${n} consoles, of a core`, `${percent(p.streams + p.collection)} (their work ${percent(p.streams)}, their part of the garbage collection ${percent(p.collection)})`);
+  }
   say('sent to each of them', `${median(sent).toFixed(1)} KiB/s`);
   say('memory of the server', `${(cpu().memory / (1 << 20)).toFixed(0)} MiB`);
   if (readers.ended > 0) throw new Error(`${readers.ended} consoles lost their stream: the figures are of fewer than ${consoles}`);

@@ -63,7 +63,7 @@ const (
 	// it took, restPerService for each service at most. On a busy machine a look takes
 	// longer than its work, and a small fleet need not wait for that.
 	lookRest       = 125
-	restPerService = 1500 * time.Microsecond
+	restPerService = 2500 * time.Microsecond
 	// keepFor is for how long a state is kept that has no readers: until a reader that
 	// lost its connection is back.
 	keepFor = time.Minute
@@ -182,7 +182,7 @@ func (s *liveSet) takeServices(p *plan.Plan, clients []ServiceClients, before *l
 		case was != nil && sameNetwork && was.of == svc && slices.Equal(was.silent, row.silent):
 			row = *was
 		default:
-			row.line = lines.of(svc, row.silent)
+			row.line = lines.line(svc, row.silent)
 			row.line.round()
 			row.tell(was, s.number)
 		}

@@ -170,7 +170,7 @@ func TestRowsFollowWhatTheyAreMadeOf(t *testing.T) {
 }
 
 // TestLooksRest: a look that takes 2 ms is followed by a pause of 250 ms, however many plans come
-// and readers ask, and one that takes longer by a pause of 1.5 ms for each service.
+// and readers ask, and one that takes longer by a pause of 2.5 ms for each service.
 func TestLooksRest(t *testing.T) {
 	for _, tc := range []struct {
 		services    int
@@ -178,7 +178,7 @@ func TestLooksRest(t *testing.T) {
 		least, most int // states in a minute
 	}{
 		{400, 2 * time.Millisecond, 190, 210},
-		{400, 80 * time.Millisecond, 80, 90},
+		{400, 80 * time.Millisecond, 50, 60},
 		{2, 80 * time.Millisecond, 320, 340}, // readers ask each 100 ms
 	} {
 		bubble.Test(t, func(t *testing.T) {

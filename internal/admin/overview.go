@@ -65,33 +65,74 @@ func (s *statusAPI) getOverview(w http.ResponseWriter, r *http.Request) {
 	if p != nil {
 		lines := newOverviews(p, s.opts.Fleet.Subscribers())
 		for _, svc := range p.Services {
-			out.Services = append(out.Services, lines.of(svc, lines.silentOf(svc)))
+			out.Services = append(out.Services, lines.line(svc, lines.silentOf(svc)))
 		}
 	}
 	reply(w, http.StatusOK, out)
 }
 
-// overviews makes the lines of the services of one plan. The lists of flows are used for
-// one service after the other.
+// overviews makes the lines of the services of one plan. The lists are used for one
+// service after the other.
 type overviews struct {
-	network *isobar.Network
-	silent  []ServiceClients // those with silent clients, sorted by service
-	queues  []queue          // per site
-	flows   []flow
+	distances
+
+	silent []ServiceClients // those with silent clients, sorted by service
+	usable []bool           // per site
+	queues []queue          // per site
+	flows  []flow
 }
 
 // newOverviews takes the clients of all services, sorted by service.
 func newOverviews(p *plan.Plan, clients []ServiceClients) *overviews {
-	return &overviews{network: networkOf(p), silent: silentOnly(clients)}
+	return &overviews{distances: distances{network: networkOf(p)}, silent: silentOnly(clients)}
+}
+
+// distances are those between the sources and the localities of a service. Most services
+// of a fleet have the same ones, so that a look at 10,000 services looks up a few hundred
+// latencies instead of millions.
+type distances struct {
+	network  *isobar.Network
+	from, to []isobar.Locality
+	ms       []float64 // one row per source
+}
+
+// take looks up the distances of a service, unless they are those of the service before.
+func (d *distances) take(r *assign.Result) {
+	same := len(d.from) == len(r.Sources) && len(d.to) == len(r.Sites)
+	for i := 0; same && i < len(d.from); i++ {
+		same = d.from[i] == r.Sources[i].Source
+	}
+	for l := 0; same && l < len(d.to); l++ {
+		same = d.to[l] == r.Sites[l].Group.Locality
+	}
+	if same {
+		return
+	}
+	d.from, d.to, d.ms = d.from[:0], d.to[:0], d.ms[:0]
+	for l := range r.Sites {
+		d.to = append(d.to, r.Sites[l].Group.Locality)
+	}
+	for i := range r.Sources {
+		d.from = append(d.from, r.Sources[i].Source)
+		for _, to := range d.to {
+			ms, _ := d.network.Latency(r.Sources[i].Source, to)
+			d.ms = append(d.ms, ms)
+		}
+	}
+}
+
+// of returns the distances from a source to each locality, in milliseconds.
+func (d *distances) of(source int) []float64 {
+	return d.ms[source*len(d.to) : (source+1)*len(d.to)]
 }
 
 func (m *overviews) silentOf(svc *plan.Service) []plan.SilentClients {
 	return SilentOf(m.silent, svc.Spec.Name)
 }
 
-// of is a service in one line. It follows from the service, its silent clients and the
+// line is a service in one line. It follows from the service, its silent clients and the
 // network alone.
-func (m *overviews) of(svc *plan.Service, silent []plan.SilentClients) ServiceOverview {
+func (m *overviews) line(svc *plan.Service, silent []plan.SilentClients) ServiceOverview {
 	out := ServiceOverview{
 		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Serves: svc.Mode(), Hold: svc.Hold, Paused: svc.Paused,
 		Coverage: svc.CoverageBesides(silent),
@@ -107,8 +148,9 @@ func (m *overviews) of(svc *plan.Service, silent []plan.SilentClients) ServiceOv
 		return out
 	}
 	out.Drop = svc.Result.Drop
+	m.take(svc.Result)
 	out.sites(svc.Result)
-	out.sources(m.network, svc)
+	m.sources(&out, svc.Result)
 	m.served(&out, svc)
 	return out
 }
@@ -135,12 +177,16 @@ func (o *ServiceOverview) sites(r *assign.Result) {
 
 // sources sums what the sources send: by demand, or where there is none, each
 // alike.
-func (o *ServiceOverview) sources(network *isobar.Network, svc *plan.Service) {
+func (m *overviews) sources(o *ServiceOverview, result *assign.Result) {
+	m.usable = m.usable[:0]
+	for l := range result.Sites {
+		m.usable = append(m.usable, result.Sites[l].Usable())
+	}
 	var plain, weighted [2]float64 // shift and moving
-	for i := range svc.Result.Sources {
-		r := &svc.Result.Sources[i]
+	for i := range result.Sources {
+		r := &result.Sources[i]
 		o.Demand += r.Demand
-		away, moving := away(network, svc, i), 0.0
+		away, moving := away(r.Shares, m.of(i), m.usable), 0.0
 		for l, share := range r.Shares {
 			if len(r.Want) == len(r.Shares) {
 				moving += max(0, r.Want[l]-share)
@@ -154,29 +200,24 @@ func (o *ServiceOverview) sources(network *isobar.Network, svc *plan.Service) {
 	switch {
 	case o.Demand > 0:
 		o.Shift, o.Moving = weighted[0]/o.Demand, weighted[1]/o.Demand
-	case len(svc.Result.Sources) > 0:
-		n := float64(len(svc.Result.Sources))
+	case len(result.Sources) > 0:
+		n := float64(len(result.Sources))
 		o.Shift, o.Moving = plain[0]/n, plain[1]/n
 	}
 }
 
 // away is the share of a source's traffic that does not go to the nearest
 // localities that take any, of which there may be several at the same distance.
-func away(network *isobar.Network, svc *plan.Service, source int) float64 {
-	r := &svc.Result.Sources[source]
+func away(shares, distances []float64, usable []bool) float64 {
 	nearest, stays, all := -1.0, 0.0, 0.0
-	for i := range svc.Result.Sites {
-		site := &svc.Result.Sites[i]
-		all += at(r.Shares, i)
-		if !site.Usable() {
-			continue
-		}
-		ms, _ := network.Latency(r.Source, site.Group.Locality)
+	for l, ms := range distances {
+		all += at(shares, l)
 		switch {
+		case !usable[l]:
 		case nearest < 0 || ms < nearest:
-			nearest, stays = ms, at(r.Shares, i)
+			nearest, stays = ms, at(shares, l)
 		case ms == nearest:
-			stays += at(r.Shares, i)
+			stays += at(shares, l)
 		}
 	}
 	if nearest < 0 {
@@ -207,7 +248,7 @@ func (m *overviews) served(o *ServiceOverview, svc *plan.Service) {
 	clear(m.queues)
 	var all, zone, region, price float64
 	for i := range svc.Result.Sources {
-		r := &svc.Result.Sources[i]
+		r, distances := &svc.Result.Sources[i], m.of(i)
 		for l := range svc.Result.Sites {
 			rate := r.Demand * at(r.Shares, l)
 			if rate <= 0 {
@@ -217,8 +258,7 @@ func (m *overviews) served(o *ServiceOverview, svc *plan.Service) {
 				m.queues[l] = queueOf(svc, l)
 			}
 			to := svc.Result.Sites[l].Group.Locality
-			ms, _ := m.network.Latency(r.Source, to)
-			m.flows = append(m.flows, flow{queue: m.queues[l], rate: rate, network: ms})
+			m.flows = append(m.flows, flow{queue: m.queues[l], rate: rate, network: distances[l]})
 			all += rate
 			price += rate * m.network.Price(r.Source, to)
 			switch {
