@@ -40,11 +40,18 @@ type remoteFlags struct {
 	token  string // file
 	tls    identity.DialFiles
 	output outputFormat
+	waits  func(host string) // gets the host of a server that takes long to answer; nil = no message
 }
+
+// slowAnswer is after how long a command says that it waits.
+const slowAnswer = 3 * time.Second
 
 func (f *remoteFlags) register(cmd *cobra.Command) {
 	f.registerServer(cmd)
 	f.output.register(cmd)
+	f.waits = func(host string) {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "isobar: %s has not answered for %s; still waiting\n", host, slowAnswer)
+	}
 }
 
 // registerServer adds those that say whom to ask, and not how to answer.
@@ -64,6 +71,9 @@ func (f *remoteFlags) registerServer(cmd *cobra.Command) {
 // remote gives the server to ask.
 func (f *remoteFlags) remote() (*admin.Remote, error) {
 	options := []admin.RemoteOption{admin.WithHint(f.tls.Hint)}
+	if f.waits != nil {
+		options = append(options, admin.WithWait(slowAnswer, f.waits))
+	}
 	if f.tls != (identity.DialFiles{}) {
 		config, err := f.tls.Config()
 		if err != nil {

@@ -207,7 +207,7 @@ func writeSolvedService(b *strings.Builder, file *config.SolveFile, i int, s *so
 		fmt.Fprintf(b, "mean cost of a request %.3f ms (network, price, service and queueing) over %.2f requests/s served\n", s.Objective/served, served)
 	}
 	if s.CeilingScale > 1 {
-		fmt.Fprintf(b, "it does not fit: ceilings are raised by up to %s\n", percent(s.CeilingScale-1))
+		fmt.Fprintf(b, "demand does not fit: the solver raises the ceilings by up to %s\n", percent(s.CeilingScale-1))
 	}
 	for i := range names.Sources {
 		writeLost(b, "shed", names.From(i), at(s.Shed, i))

@@ -68,6 +68,7 @@ whose shares still differ from the target.`,
 		},
 	}
 	flags.register(cmd)
+	flags.waits = nil // it says so on its screen
 	flags.sort.register(cmd)
 	f := cmd.Flags()
 	f.DurationVar(&flags.interval, "interval", 2*time.Second, "how often to ask the server")

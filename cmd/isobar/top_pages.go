@@ -47,7 +47,7 @@ Columns
   HEALTHY  endpoints that take traffic, of all
   COVER    part of the demand that clients reported just now
   GAP      cost above the optimum, at most
-  STATE    paused, held, overflow (how far ceilings are raised), nothing healthy`
+  STATE    paused, held, overflow (by how much Isobar raises the ceilings), nothing healthy`
 
 // openService shows the chosen service, and asks the server for it.
 func (m *topView) openService() (tea.Model, tea.Cmd) {
@@ -127,7 +127,7 @@ func serviceLines(p *admin.PlanView, width int) []string {
 		fmt.Fprintf(&b, ", clients drop %s", percent(s.Drop))
 	}
 	if s.CeilingScale > raisedLeast {
-		fmt.Fprintf(&b, ", ceilings are raised by %s", percent(s.CeilingScale-1))
+		fmt.Fprintf(&b, ", Isobar raises the ceilings by %s", percent(s.CeilingScale-1))
 	}
 	b.WriteString("\n\n")
 	columns, _ := fitColumns(siteColumns(s.Localities), width)

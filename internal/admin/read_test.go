@@ -250,6 +250,29 @@ func TestRemote(t *testing.T) {
 	}
 }
 
+// TestRemoteOfAStoppedServer: the kernel takes connections for a process that is stopped. The
+// caller is told while it waits, and what is the matter when it gives up.
+func TestRemoteOfAStoppedServer(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	told := make(chan string, 2)
+	remote, err := admin.NewRemote(l.Addr().String(), admin.WithWait(10*time.Millisecond, func(host string) { told <- host }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := remote.Clients(ctx); err == nil || !strings.Contains(err.Error(), l.Addr().String()+" accepts connections and does not answer") {
+		t.Errorf("a server that does not answer: %v", err)
+	}
+	if len(told) != 1 || <-told != l.Addr().String() {
+		t.Error("nobody was told, once, that the server takes long")
+	}
+}
+
 func TestServeStopsWithItsContext(t *testing.T) {
 	w := newWorld()
 	s, err := admin.New(admin.Options{Objects: w, Parser: jsonParser{}, Planner: &planner{world: w, explain: explain}, Fleet: &fleet{clients: clients}})

@@ -52,6 +52,8 @@ type Remote struct {
 	token  string
 	tls    *tls.Config        // how https addresses are spoken with; nil = as the system does
 	hint   func(error) string // what to do about a connection that failed; "" = it does not know
+	slow   time.Duration      // after which waits is called, with the host that has not answered
+	waits  func(host string)  // nil = nobody is told
 }
 
 // RemoteOption is how a Remote differs.
@@ -69,6 +71,11 @@ func WithTLS(c *tls.Config) RemoteOption {
 
 // WithHint sets what is said of connections that fail; "" where it does not know.
 func WithHint(hint func(error) string) RemoteOption { return func(r *Remote) { r.hint = hint } }
+
+// WithWait sets what is called, once for each request, where a server has not answered after a while.
+func WithWait(after time.Duration, waits func(host string)) RemoteOption {
+	return func(r *Remote) { r.slow, r.waits = after, waits }
+}
 
 // WithToken sets the bearer token that is shown.
 func WithToken(token string) RemoteOption { return func(r *Remote) { r.token = token } }
@@ -122,6 +129,9 @@ func (r *Remote) unanswered(ctx context.Context, host string, err error) error {
 	if hint != "" {
 		return fmt.Errorf("%w: %s", err, hint)
 	}
+	if timeout := (net.Error)(nil); errors.As(err, &timeout) && timeout.Timeout() && accepts(ctx, host) {
+		return fmt.Errorf("%w: %s accepts connections and does not answer: its process is stopped, or has no processor time", err, host)
+	}
 	if strings.Contains(err.Error(), "malformed HTTP response") || greetsAsHTTP2(ctx, host) {
 		return fmt.Errorf("%s expects gRPC or TLS: the admin interface is at admin.listen, 127.0.0.1:18080 by default, and https:// where it has tls", host)
 	}
@@ -168,6 +178,19 @@ func greetsAsHTTP2(ctx context.Context, host string) bool {
 	return err == nil && frame[3] == settings && [4]byte(frame[5:]) == [4]byte{}
 }
 
+// accepts reports whether anything takes connections at an address: the kernel does so for a
+// process that is stopped. The context may have ended.
+func accepts(ctx context.Context, host string) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), greetingWait)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
 // greetingWait is how long a failed command waits for a greeting.
 const greetingWait = time.Second
 
@@ -179,6 +202,9 @@ func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Read
 	}
 	if r.token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	if r.waits != nil {
+		defer time.AfterFunc(r.slow, func() { r.waits(u.Host) }).Stop()
 	}
 	resp, err := r.client.Do(req)
 	if err != nil {

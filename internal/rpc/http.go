@@ -69,7 +69,9 @@ func decompressed(ctx context.Context, body []byte) ([]byte, error) {
 	}
 	out, err := readAll(ctx, io.LimitReader(z, maxPollBody+1), cap(body))
 	if closer, ok := z.(io.Closer); ok {
-		err = errors.Join(err, closer.Close())
+		if failed := closer.Close(); err == nil { // it repeats an error of reading
+			err = failed
+		}
 	}
 	switch {
 	case err != nil:

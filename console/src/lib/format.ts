@@ -23,6 +23,12 @@ export function percent(x: number): string {
   return `${Math.abs(p) < 10 ? p.toFixed(1).replace(/\.0$/, '') : p.toFixed(0)}%`;
 }
 
+/** A fraction as percent, with a tenth where the bound that stands beside it would look the same without. */
+export function percentBeside(x: number, bound: number): string {
+  const same = percent(x) === percent(bound) && Math.abs(x - bound) >= 0.0005;
+  return same ? `${(100 * x).toFixed(1)}%` : percent(x);
+}
+
 /**
  * The parts of one whole as percent, rounded so that they add up to what the whole is: what is
  * cut off goes to the largest remainders. All of them have tenths where one is below 10%. The

@@ -16,7 +16,8 @@ describe('a group', () => {
     [{ replicas: [replica('a', { caretaker: true }), replica('b')], engine_reached: false }, /^a leads the group without the election engine/],
     [{}, /a decides .*epoch 3.*2 more replicas may fail/],
     [{ failures_to_spare: 1 }, /1 more replica may/],
-    [{ leader: undefined }, /No replica leads/],
+    [{ leader: undefined }, /No replica leads, so weights stay as they are\. /],
+    [{ leader: undefined, awaits: 'the engine names b' }, /No replica leads, so weights stay as they are: the engine names b\. /],
     [{ failures_to_spare: 0 }, /last live replica/],
     [{ engine_reached: false }, /election engine/],
   ] as [Partial<Group>, RegExp][])('%j', (more, want) => expect(tolerance(group([replica('a'), replica('b')], more))).toMatch(want));

@@ -4,7 +4,7 @@ import type { Group } from './types';
 /** What happens if more replicas fail, in a sentence or two. */
 export function tolerance(g: Group): string {
   const live = g.replicas.filter((r) => r.live).length;
-  const lead = g.leader ? `${g.leader} decides for the group in epoch ${g.epoch}.` : 'No replica leads, so weights stay as they are.';
+  const lead = g.leader ? `${g.leader} decides for the group in epoch ${g.epoch}.` : `No replica leads, so weights stay as they are${g.awaits ? `: ${g.awaits}` : ''}.`;
   const caretaker = g.replicas.find((r) => r.caretaker);
   if (caretaker) return `${caretaker.name} leads the group without the election engine: health counts, weights stay as they are, and writes are refused.`;
   if (!g.engine_reached) return `${lead} This replica does not reach the election engine: after a failure of the leader no other one could lead.`;

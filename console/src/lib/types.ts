@@ -275,6 +275,7 @@ export interface Group {
   role: string;
   since: string;
   leader?: string;
+  awaits?: string; // where no leader is known, and the engine names one: which, and what has to happen
   epoch: number;
   engine_reached: boolean;
   engine_behind?: boolean;

@@ -19,6 +19,7 @@ describe('judge', () => {
   test.each<[string, Difference, boolean, RegExp]>([
     ['nothing changes', difference([]), true, /^Yes: nothing would change\.$/],
     ['it fits', difference([two]), true, /^Yes: the capacity suffices\. The fullest would be us\/a, at 70% of its capacity; its ceiling is 80%\.$/],
+    ['it fits just so', difference([service('checkout', { localities: [site('us/a', flat(0.5, 0.6, 0.797))] })]), true, /The fullest would be us\/a, at 79\.7% of its capacity; its ceiling is 80%\.$/],
     ['it serves nothing now', difference([two], { moved: 0 }), true, /^Yes: no requests would move\. The fullest would be us\/a/],
     ['it serves next to nothing now', difference([two], { moved: 0.0004 }), true, /^Yes: hardly any requests would move\. The fullest would be us\/a/],
     ['a ceiling is exceeded', difference([over], { risks: [risk('checkout', 'us/a'), risk('checkout', 'us/b')] }), false, /^No: us\/a would be at 127% of its capacity, above its ceiling of 80% \(70% now\), and 1 more problem\.$/],

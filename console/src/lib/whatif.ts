@@ -1,4 +1,4 @@
-import { count, percent, rounded } from './format';
+import { count, percent, percentBeside, rounded } from './format';
 import { slack } from './heat';
 import type { Difference, Service } from './types';
 
@@ -123,7 +123,7 @@ export function problems(d: Difference, service = ''): Problem[] {
   };
   const today = (x: number): string => `${percent(x)} now`;
   const drops = (s: Difference['services'][number], part: number): string => `clients of ${s.service} would drop ${percent(part)} of their requests`;
-  const above = (x: Use, used: number): string => `${x.place}${named(d, x.service)} would be at ${percent(used)} of its capacity, above its ceiling of ${percent(x.ceiling)}`;
+  const above = (x: Use, used: number): string => `${x.place}${named(d, x.service)} would be at ${percentBeside(used, x.ceiling)} of its capacity, above its ceiling of ${percent(x.ceiling)}`;
   const lasting = [
     ...whole.filter((s) => s.dead).map((s) => ({ text: `${of(s, 'no endpoint is left')} would have no healthy endpoint left`, now: '' })),
     ...whole.filter((s) => s.change === 'removed').map((s) => ({ text: `${s.service} would be removed while clients send to it`, now: '' })),
@@ -168,9 +168,9 @@ export function judge(d: Difference, found: Problem[] = problems(d)): Verdict {
   if (!most) return { safe: true, text: 'Yes: nothing gets worse that is known. No capacity is declared, so utilization says little.' };
   const place = `${most.place}${named(d, most.service)}`;
   if (most.settled > most.ceiling + slack) {
-    return { safe: true, text: `Yes, it makes nothing worse. But ${place} stays at ${percent(most.settled)} of its capacity, above its ceiling of ${percent(most.ceiling)}.` };
+    return { safe: true, text: `Yes, it makes nothing worse. But ${place} stays at ${percentBeside(most.settled, most.ceiling)} of its capacity, above its ceiling of ${percent(most.ceiling)}.` };
   }
-  return { safe: true, text: `Yes: ${d.moved > slack ? 'the capacity suffices' : d.moved > 0 ? 'hardly any requests would move' : 'no requests would move'}. The fullest would be ${place}, at ${percent(most.settled)} of its capacity; its ceiling is ${percent(most.ceiling)}.` };
+  return { safe: true, text: `Yes: ${d.moved > slack ? 'the capacity suffices' : d.moved > 0 ? 'hardly any requests would move' : 'no requests would move'}. The fullest would be ${place}, at ${percentBeside(most.settled, most.ceiling)} of its capacity; its ceiling is ${percent(most.ceiling)}.` };
 }
 
 function told(p: Problem): string {
