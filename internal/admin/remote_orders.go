@@ -15,16 +15,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// Drain drains endpoints of a service.
-func (r *Remote) Drain(ctx context.Context, o DrainOrder) (Drained, error) {
-	return posted[Drained](ctx, r, "/v1/drain", o)
-}
-
-// Undrain takes drains back: the endpoints are what the configuration and checkers say.
-func (r *Remote) Undrain(ctx context.Context, o DrainOrder) (Drained, error) {
-	return posted[Drained](ctx, r, "/v1/undrain", o)
-}
-
 // Pause freezes the weights of a service, or of all for an empty name.
 func (r *Remote) Pause(ctx context.Context, o Order) (Operated, error) {
 	return r.order(ctx, "/v1/pause", o)
