@@ -389,21 +389,3 @@ func split(changes []engine.Change) [][]engine.Change {
 	}
 	return out
 }
-
-// Quota returns how many bytes etcd's database has, and how many it may have; 0 where
-// it does not tell.
-func (e *Engine) Quota(ctx context.Context) (used, quota int64, err error) {
-	endpoints := e.opts.Client.Endpoints()
-	if len(endpoints) == 0 {
-		return 0, 0, errors.New("etcd: no endpoint")
-	}
-	for _, endpoint := range endpoints {
-		s, statusErr := e.opts.Client.Status(ctx, endpoint)
-		if statusErr != nil {
-			err = statusErr
-			continue
-		}
-		return s.DbSize, s.DbSizeQuota, nil
-	}
-	return 0, 0, fmt.Errorf("etcd: status: %w", err)
-}
