@@ -40,7 +40,7 @@ func (w *world) startOld(id, zone string, demand float64) *oldFleet {
 	}}
 	f := &oldFleet{t: w.t, cancel: cancel, demand: demand, wake: make(chan struct{}, 1)}
 	var err error
-	if f.eds, err = c.Endpoints(ctx, client2017.MethodEndpoints, "checkout"); err != nil {
+	if f.eds, err = c.Endpoints(ctx, "checkout"); err != nil {
 		w.t.Fatal(err)
 	}
 	if f.load, err = c.Load(ctx); err != nil {

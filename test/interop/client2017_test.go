@@ -72,7 +72,7 @@ func startOld(t *testing.T, address string) *old {
 		BuildVersion: "d362e791eb9e4efa8d87f6d878740e72dc8330ac/1.5.0/Clean/RELEASE",
 	}}
 	o := &old{t: t}
-	if o.eds, err = c.Endpoints(ctx, client2017.MethodEndpoints, "split"); err != nil {
+	if o.eds, err = c.Endpoints(ctx, "split"); err != nil {
 		t.Fatal(err)
 	}
 	if o.load, err = c.Load(ctx); err != nil {

@@ -11,8 +11,7 @@ import (
 
 // The methods of that time.
 const (
-	MethodEndpoints = "/envoy.api.v2.EndpointDiscoveryService/StreamEndpoints"
-	methodADS       = "/envoy.api.v2.AggregatedDiscoveryService/StreamAggregatedResources"
+	methodEndpoints = "/envoy.api.v2.EndpointDiscoveryService/StreamEndpoints"
 	methodLoad      = "/envoy.api.v2.EndpointDiscoveryService/StreamLoadStats"
 	methodChecks    = "/envoy.api.v2.HealthDiscoveryService/StreamHealthCheck"
 	methodFetch     = "/envoy.api.v2.HealthDiscoveryService/FetchHealthCheck"
@@ -81,10 +80,9 @@ type request struct {
 	Nonce   string   `json:"response_nonce,omitempty"`
 }
 
-// Endpoints subscribes to assignments over a method: [MethodEndpoints] or
-// [methodADS].
-func (c *Client) Endpoints(ctx context.Context, method string, names ...string) (*Endpoints, error) {
-	s, err := c.open(ctx, method, "DiscoveryRequest", "DiscoveryResponse")
+// Endpoints subscribes to the assignments of these services.
+func (c *Client) Endpoints(ctx context.Context, names ...string) (*Endpoints, error) {
+	s, err := c.open(ctx, methodEndpoints, "DiscoveryRequest", "DiscoveryResponse")
 	if err != nil {
 		return nil, err
 	}
