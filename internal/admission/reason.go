@@ -74,7 +74,7 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "isobar_admission_refused_total", Help: "Streams and connections refused or closed above a limit, by what and reason.",
+			Name: "isobar_admission_refused_total", Help: "Streams and connections refused or closed above a limit, by kind and reason.",
 		}, []string{"what", "reason"}),
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "isobar_xds_connections", Help: "Open connections of the xDS listeners.",

@@ -18,10 +18,11 @@ var (
 	descVotes     = desc("isobar_health_votes", "Votes of designated checkers: fresh, stale, not counted yet, or none.", []string{"service", "state"})
 	descAlarms    = desc("isobar_health_mass_flips_held", "Services with a held mass failure.", nil)
 	descOldest    = desc("isobar_health_oldest_verdict_age_seconds",
-		"Time since the verdict that went longest without enough fresh votes was last confirmed.", perService)
-	descSilent   = desc("isobar_health_checkers_silent", "Connected checkers that have work and do not report; Isobar gives their work to others.", nil)
+		"Time since enough fresh votes last confirmed a verdict, for the verdict where this is longest.", perService)
+	descSilent = desc("isobar_health_checkers_silent",
+		"Connected checkers that were assigned endpoints and do not report; Isobar assigns their endpoints to others.", nil)
 	descSuspects = desc("isobar_health_suspected_services",
-		"Services that checkers end on when they are told to probe them: each is given to one checker at a time.", nil)
+		"Services whose checks may end their checkers: Isobar gives each to one checker at a time.", nil)
 	descShortfalls = desc("isobar_health_endpoints_short_of_checkers", "Endpoints with fewer checkers, or in fewer zones, than configured.", nil)
 )
 

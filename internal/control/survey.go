@@ -153,9 +153,9 @@ type reserveCollector struct {
 
 var (
 	descReserveChecked = prometheus.NewDesc("isobar_n1_check_timestamp_seconds",
-		"When the plan was made that the loss of zones was last played for, Unix time.", nil, nil)
+		"Time of the plan for which the losses of zones were last simulated, Unix time.", nil, nil)
 	descReserveHeadroom = prometheus.NewDesc("isobar_n1_headroom_ratio",
-		"Part of what the ceilings allow that stays free after the worst loss of a zone; below 0 the demand does not fit.", perService, nil)
+		"Free fraction of the remaining capacity under ceilings after the worst loss of a zone; below 0 the demand does not fit.", perService, nil)
 	descReserveFull = prometheus.NewDesc("isobar_n1_utilization_ratio",
 		"Utilization of the fullest locality over its ceiling after the worst loss of a zone.", perService, nil)
 	descReserveDrop = prometheus.NewDesc("isobar_n1_drop_ratio", "Fraction of requests that clients drop after the worst loss of a zone.", perService, nil)

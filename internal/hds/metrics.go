@@ -52,11 +52,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		excess: counter("excess_messages_total",
 			"Messages of checkers that come far more often than requested: their streams are read slowly."),
 		rejected:    vec("rejected_entries_total", "Entries of health reports that do not count, by reason.", "reason"),
-		former:      counter("former_entries_total", "Entries of health reports on endpoints that had just been taken off the checker."),
+		former:      counter("former_entries_total", "Entries of health reports on endpoints that the checker had just lost."),
 		assignments: vec("specifiers_total", "Specifiers given to checkers: the first of a stream, changed, or fetched.", "kind"),
-		leftOut:     vec("left_out_total", "Services that were kept from a checker that was to probe them, or whole specifiers, by reason.", "reason"),
+		leftOut:     vec("left_out_total", "Services missing in the specifier of a checker, or whole specifiers that were not sent, by reason.", "reason"),
 		ended: counter("checkers_ended_total",
-			"Streams that checkers ended within 10 s of being told something new, without a report: their processes may have ended."),
+			"Streams that checkers ended within 10 s of new work, without a report: their processes may have ended."),
 		refused: vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
 	}
 	for _, c := range convert.HealthRejectCodes() {

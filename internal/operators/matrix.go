@@ -13,11 +13,11 @@ const maxMatrixSeries = 20_000
 var (
 	matrixLabels  = []string{"service", "source", "locality"}
 	descPublished = prometheus.NewDesc("isobar_matrix_published_share_ratio",
-		"Share of its requests that clients of a source are told to send to a locality, of services in metrics.matrix.", matrixLabels, nil)
+		"Published share: fraction of the requests of a source for a locality, for services in metrics.matrix.", matrixLabels, nil)
 	descLanded = prometheus.NewDesc("isobar_matrix_observed_share_ratio",
-		"Share of its requests that clients of a source sent to a locality, as they report, of services in metrics.matrix.", matrixLabels, nil)
+		"Reported fraction of the requests of a source to a locality, for services in metrics.matrix.", matrixLabels, nil)
 	descLeftOut = prometheus.NewDesc("isobar_matrix_left_out_series",
-		"Series of services in metrics.matrix that are left out because there are more than 20,000.", nil, nil)
+		"Missing series of services in metrics.matrix, beyond the limit of 20,000.", nil, nil)
 	descCrossZone = prometheus.NewDesc("isobar_cross_zone_ratio",
 		"Share of the requests of a service that is served in another zone than the client's, other regions included, by the published shares.",
 		[]string{"service"}, nil)

@@ -56,7 +56,7 @@ func NewRoller(o RollOptions) *Roller {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Roller{opts: o, failed: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "isobar_trace_failures_total", Help: "Files of the rolling trace that Isobar gave up.",
+		Name: "isobar_trace_failures_total", Help: "Files of the rolling trace that Isobar abandoned: the disk is full, broken, or too slow.",
 	})}
 	ring, err := openRing(o.Directory, o.MaxBytes, o.Open)
 	if err != nil {
