@@ -172,7 +172,7 @@ func runDemo(ctx context.Context, flags demoFlags, s fleet.Scenario, start fleet
 
 // linger leaves a fleet running until the context ends.
 func linger(ctx context.Context, r *fleet.Run, w io.Writer) error {
-	_, err := fmt.Fprintf(w, "\nThe fleet goes on, without the lost zone. Admin API: http://%[1]s "+
+	_, err := fmt.Fprintf(w, "\nThe fleet continues without the lost zone. Admin API: http://%[1]s "+
 		"(try /v1/plan, /v1/health, /metrics); the console: http://%[1]s/ui/\nInterrupt to end.\n", r.Admin())
 	if err != nil {
 		return err

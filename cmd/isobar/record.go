@@ -128,7 +128,7 @@ func (r *recordingRun) run(ctx context.Context) error {
 		case first && r.written == 0, errors.Is(err, errFile), errors.Is(err, replay.ErrFormat):
 			return err // another address, no token, or a full server: it would not go away
 		case !away:
-			_, _ = fmt.Fprintln(r.stderr, "isobar: the server is away; the recording goes on when it is back") // nobody to tell
+			_, _ = fmt.Fprintln(r.stderr, "isobar: the server does not answer; the recording continues when it does") // nobody to tell
 		}
 		away = err != nil
 		select {

@@ -119,7 +119,7 @@ func TestPathsNeedAttention(t *testing.T) {
 		}
 		return found
 	}
-	const rest = " that other zones reach: the path between them is broken, and traffic goes on"
+	const rest = " that other zones reach: the path between them is broken, and Isobar keeps the traffic there"
 	for _, tt := range []struct{ query, service, text, next string }{
 		{"", "", "checkers of some zones can't reach 3 endpoints of 2 services (cart, legacy)" + rest, "isobar health"},
 		{"?service=legacy", "legacy", "legacy: checkers of some zones can't reach 1 endpoint" + rest, "isobar health legacy"},

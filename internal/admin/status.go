@@ -117,7 +117,7 @@ func (s *statusAPI) statusOf(ctx context.Context, p *plan.Plan, service string) 
 	b.health(ctx, s.core, service)
 	for _, text := range s.opts.Process.Unsaved() {
 		b.Unsaved = append(b.Unsaved, text)
-		b.attend(NewAttention(NotSaved, "not saved: %s; serving goes on from memory, but a restart would go back", text))
+		b.attend(NewAttention(NotSaved, "not saved: %s; Isobar continues from memory, but a restart would return to an earlier state", text))
 	}
 	if s.opts.Configuration != nil {
 		b.Held = s.opts.Configuration.Held()
@@ -306,7 +306,7 @@ func (b *statusBuilder) paths(services []health.ServiceReport, only string) {
 	if len(named) == 0 {
 		return
 	}
-	const what = "checkers of some zones can't reach %s that other zones reach: the path between them is broken, and traffic goes on"
+	const what = "checkers of some zones can't reach %s that other zones reach: the path between them is broken, and Isobar keeps the traffic there"
 	which := counted(endpoints, "1 endpoint", "%d endpoints")
 	if len(named) == 1 {
 		b.attend(NewAttention(ProbePathFailing, "%s: "+what, named[0], which).Of(named[0]).See("isobar health %s", named[0]))

@@ -90,7 +90,7 @@ func (c *Checker) Run(ctx context.Context) {
 		wait := ceiling/2 + rand.N(ceiling/2) //nolint:gosec // jitter is no secret
 		ceiling = min(2*ceiling, mostBackoff)
 		c.metrics.reconnects.Inc()
-		c.log.warn("no stream to the management server; probing goes on", c.trouble(err, wait)...)
+		c.log.warn("no stream to the management server; the checker continues to probe", c.trouble(err, wait)...)
 		select {
 		case <-ctx.Done():
 			return

@@ -168,7 +168,7 @@ func (l *loop) probe(ctx context.Context, t *task) (r result) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.metrics.panics.Inc()
-			l.log.error("a probe failed by an internal error; others go on",
+			l.log.error("a probe failed by an internal error; other probes continue",
 				slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
 			r.outcome, r.err = Broken, fmt.Errorf("internal checker error: %v", p)
 		}

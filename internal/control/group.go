@@ -263,7 +263,7 @@ func (l *Loop) gathered(now time.Time) (observed plan.Saved, returned float64) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.metrics.panics.Inc()
-			l.log.Error("reading what clients do failed; the provisional plan stays in force", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			l.log.Error("reading the shares of the clients failed; the provisional plan stays in force", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			observed, returned = plan.Saved{Version: before.Version, Made: now, Paused: before.Paused}, 0
 		}
 	}()
@@ -279,12 +279,12 @@ func (l *Loop) gather(now time.Time) {
 	if waited < min(gatherLeast, most) || returned < enoughReturned && waited < most {
 		return
 	}
-	reason := fmt.Sprintf("all plans of the group were lost: it goes on from what clients do, of which %.0f%% report load", 100*returned)
+	reason := fmt.Sprintf("all plans of the group were lost: it continues from the shares of the clients, of which %.0f%% report load", 100*returned)
 	if err := l.goOnFrom(&observed, reason, false); err != nil {
-		l.log.Error("the plan that goes on from what clients do was not made", "error", err)
+		l.log.Error("no plan was made from the shares of the clients", "error", err)
 		return
 	}
-	l.log.Info("all plans of the group were lost; it goes on from what clients do", "version", l.Current().VersionString(), "reporting", returned)
+	l.log.Info("all plans of the group were lost; it continues from the shares of the clients", "version", l.Current().VersionString(), "reporting", returned)
 }
 
 // wait waits, but not longer than ctx.

@@ -335,7 +335,7 @@ func (s *Scenario) events() []event {
 	if s.Hang.For > 0 {
 		out = append(out,
 			event{at: s.hangAt(), text: fmt.Sprintf("a backend hangs in %s", s.Hang.Zone), does: (*Run).hangBackend},
-			event{at: s.hangAt() + s.Hang.For, text: "the backend goes on", does: (*Run).resumeBackend})
+			event{at: s.hangAt() + s.Hang.For, text: "the backend answers again", does: (*Run).resumeBackend})
 	}
 	return append(out, event{at: s.lossAt(), text: fmt.Sprintf("%s is lost", s.Loss.Zone), does: (*Run).loseZone})
 }

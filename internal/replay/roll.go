@@ -101,7 +101,7 @@ func (r *Roller) fail(err error) {
 	why := err.Error()
 	r.trouble.Store(&why)
 	r.failed.Inc()
-	r.opts.Logger.Error("the rolling trace has stopped; serving goes on", "directory", r.opts.Directory, "error", err)
+	r.opts.Logger.Error("the rolling trace has stopped; Isobar continues to serve", "directory", r.opts.Directory, "error", err)
 }
 
 // Run records until ctx ends or files fail. A file that is not written in time, or whose buffer

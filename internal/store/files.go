@@ -444,7 +444,7 @@ func checkHead(head []byte, size int64) error {
 		return fmt.Errorf("%w: the header's checksum does not fit", errDamaged)
 	}
 	if version := binary.BigEndian.Uint32(head[8:]); version > formatVersion {
-		return fmt.Errorf("%w: format %d, this one reads up to %d; start that version again, or move the file away to go on with the one before it",
+		return fmt.Errorf("%w: format %d, this one reads up to %d; start that version again, or move the file away to use the previous one",
 			ErrNewerFormat, version, formatVersion)
 	}
 	if len(head) < headerSize {
