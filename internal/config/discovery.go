@@ -307,10 +307,10 @@ func checkListed(names []placedName, services []isobar.Service) {
 	lines := make(map[string]int, len(names))
 	for _, n := range names {
 		if own[n.name] {
-			n.at.Errorf("remove it here or there", "service %s stands under `services` of the file, too", n.name)
+			n.at.Errorf("remove it here or there", "service %s is also in `services` of the file", n.name)
 		}
 		if line, twice := lines[n.name]; twice {
-			n.at.Errorf("remove it here or there", "service %s stands under another part of `discovery`, too, in line %d", n.name, line)
+			n.at.Errorf("remove it here or there", "service %s is also in another part of `discovery`, in line %d", n.name, line)
 		}
 		lines[n.name] = n.at.Pos().Line
 	}

@@ -165,9 +165,9 @@ func (r *serviceReader) checkHosts(s *isobar.Service) {
 	for i := range s.HealthChecks {
 		switch c := &s.HealthChecks[i]; {
 		case c.HTTP != nil && c.HTTP.Host == "":
-			r.checksAt.Errorf("add host to the http check", "the name %q is the default of the Host header, and can't stand there", s.Name)
+			r.checksAt.Errorf("add host to the http check", "the name %q is the default of the Host header, which can't have a slash", s.Name)
 		case c.GRPC != nil && c.GRPC.Authority == "":
-			r.checksAt.Errorf("add authority to the grpc check", "the name %q is the default of the authority, and can't stand there", s.Name)
+			r.checksAt.Errorf("add authority to the grpc check", "the name %q is the default of the authority, which can't have a slash", s.Name)
 		}
 	}
 }

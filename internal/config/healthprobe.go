@@ -52,7 +52,7 @@ func readPath(v strict.Value, into *string) {
 	case !strings.HasPrefix(s, "/"):
 		v.Errorf("begin it with /, for example /healthz", "%q is not a path", s)
 	case len(s) > maxProbeText || !printable(s) || !ascii(s) || strings.Contains(s, "#"):
-		v.Errorf("write other characters as %XX", "%q can't stand in a request", s)
+		v.Errorf("write other characters as %XX", "%q can't be in a request", s)
 	default:
 		*into = s
 	}

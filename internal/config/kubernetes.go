@@ -55,7 +55,7 @@ func readKubernetesDiscovery(v strict.Value, d Defaults, names *[]placedName) *K
 		{Name: "default_locality", Read: func(v strict.Value) { s.DefaultLocality, _ = readLocality(v) }},
 		{Name: "services", Read: func(v strict.Value) { s.Services, services = readKubernetesServices(v, d) }},
 		{Name: "namespace", Elsewhere: "write `namespaces: [NAME]`"},
-		{Name: "server", Elsewhere: "the server stands in the file that `kubeconfig` names"},
+		{Name: "server", Elsewhere: "the file that `kubeconfig` names has the server"},
 		{Name: "empty_hold", Elsewhere: "it belongs to xds and dns: a Kubernetes cluster says itself which endpoints are ready"},
 	})
 	if contextAt != nil && s.Kubeconfig == "" {

@@ -174,7 +174,7 @@ func (a *Agent) latestVersion() string {
 	return latest.version
 }
 
-var errTwice = errors.New("stands twice in one response")
+var errTwice = errors.New("listed twice in one response")
 
 // checkAssignment refuses what Envoy or gRPC refuses; it is written apart from
 // the server's own validation, so that each can catch the other's mistakes.
@@ -232,7 +232,7 @@ func checkHosts(le *endpointv3.LocalityLbEndpoints, addresses map[string]bool) e
 			return errors.New("an endpoint has no socket address")
 		}
 		if addresses[addr] {
-			return fmt.Errorf("address %s stands twice", addr)
+			return fmt.Errorf("address %s is listed twice", addr)
 		}
 		addresses[addr] = true
 		w := ep.GetLoadBalancingWeight()

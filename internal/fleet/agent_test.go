@@ -182,7 +182,7 @@ func TestAgentNACKs(t *testing.T) {
 		"gap":            {assignment(group(zoneA, 1, 1, up)), `assignment "checkout": priority 0 is missing`},
 		"weight 0":       {assignment(group(zoneA, 0, 0, up)), `assignment "checkout": r/a: locality weight 0 or unset`},
 		"locality twice": {assignment(group(zoneA, 0, 1, up), group(zoneA, 0, 1)), `assignment "checkout": r/a: twice in priority 0`},
-		"address twice":  {assignment(group(zoneA, 0, 1, up), group(zoneA, 1, 1, up)), `assignment "checkout": r/a: address 127.0.0.1:9700 stands twice`},
+		"address twice":  {assignment(group(zoneA, 0, 1, up), group(zoneA, 1, 1, up)), `assignment "checkout": r/a: address 127.0.0.1:9700 is listed twice`},
 		"weights":        {assignment(group(zoneA, 0, math.MaxUint32, up), group(zoneB, 0, 1)), `assignment "checkout": priority 0: locality weights sum to 4294967296`},
 		"drop":           {withDrop(assignment(group(zoneA, 0, 1, up)), 101), `assignment "checkout": drop category overload: bad fraction`},
 		"asked to":       {assignment(group(zoneC, 0, 1, up)), `assignment "checkout": not that one`},

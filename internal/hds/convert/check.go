@@ -35,7 +35,7 @@ func CheckSpecifier(m *healthv3.HealthCheckSpecifier) error {
 			return fmt.Errorf("cluster_health_checks[%d]: %w", i, err)
 		}
 		if names[c.GetClusterName()] {
-			return rpc.Refusedf("cluster_health_checks", "cluster %.200q stands there twice", c.GetClusterName())
+			return rpc.Refusedf("cluster_health_checks", "cluster %.200q is listed twice", c.GetClusterName())
 		}
 		names[c.GetClusterName()] = true
 	}
@@ -204,7 +204,7 @@ func checkProbed(localities []*healthv3.LocalityEndpoints) error {
 		}
 		at := [3]string{id.GetRegion(), id.GetZone(), id.GetSubZone()}
 		if seen[at] {
-			return rpc.Refusedf(field+".locality", "%s/%s/%s stands there twice", at[0], at[1], at[2])
+			return rpc.Refusedf(field+".locality", "%s/%s/%s is listed twice", at[0], at[1], at[2])
 		}
 		seen[at] = true
 		probed := 0
@@ -230,7 +230,7 @@ func checkProbedEndpoint(field string, e *endpointv3.Endpoint, addresses map[net
 		return rpc.Refusedf(field+".address", "want an IP address and a port")
 	}
 	if addresses[ap] {
-		return rpc.Refusedf(field+".address", "%s stands there twice", ap)
+		return rpc.Refusedf(field+".address", "%s is listed twice", ap)
 	}
 	addresses[ap] = true
 	c := e.GetHealthCheckConfig()

@@ -194,7 +194,7 @@ func TestSpecifiersThatAreRefused(t *testing.T) {
 				e.GetHealthCheckConfig().DisableActiveHealthCheck = true
 			}
 		}),
-		"10.0.0.1:80 stands there twice": first(func(c cluster) {
+		"10.0.0.1:80 is listed twice": first(func(c cluster) {
 			l := c.GetLocalityEndpoints()[0]
 			l.Endpoints = append(l.Endpoints, l.GetEndpoints()[0])
 		}),

@@ -113,18 +113,18 @@ func TestAssignmentPolicy(t *testing.T) {
 func TestAssignmentRefuses(t *testing.T) {
 	one := [][]isobar.LocalityWeight{{{EndpointGroup: group("r/z", "10.0.0.1:80"), Weight: 1}}}
 	for says, a := range map[string]*isobar.Assignment{
-		"cluster_name: empty":      {Priorities: one},
-		"drop of NaN":              {Service: "s", Drop: math.NaN()},
-		"drop of -0.1":             {Service: "s", Drop: -0.1},
-		"drop of 1.5":              {Service: "s", Drop: 1.5},
-		"priority 0: missing":      {Service: "s", Priorities: [][]isobar.LocalityWeight{{}, one[0]}},
-		"without its endpoints":    {Service: "s", Priorities: [][]isobar.LocalityWeight{{{Weight: 1}}}},
-		`"db.example:80", want`:    {Service: "s", Priorities: [][]isobar.LocalityWeight{{{EndpointGroup: group("r/z", "db.example:80"), Weight: 1}}}},
-		`"10.0.0.1:0", want`:       {Service: "s", Priorities: [][]isobar.LocalityWeight{{{EndpointGroup: group("r/z", "10.0.0.1:0"), Weight: 1}}}},
-		"0 or not set":             {Service: "s", Priorities: [][]isobar.LocalityWeight{{{EndpointGroup: group("r/z", "10.0.0.1:80")}}}},
-		"10.0.0.1:80 stands at":    {Service: "s", Priorities: [][]isobar.LocalityWeight{one[0], {{EndpointGroup: group("r/y", "10.0.0.1:80"), Weight: 1}}}},
-		"r/z/ is in priority 0":    {Service: "s", Priorities: [][]isobar.LocalityWeight{{one[0][0], one[0][0]}}},
-		"priorities must not have": {Service: "s", Priorities: [][]isobar.LocalityWeight{one[0], {}}},
+		"cluster_name: empty":       {Priorities: one},
+		"drop of NaN":               {Service: "s", Drop: math.NaN()},
+		"drop of -0.1":              {Service: "s", Drop: -0.1},
+		"drop of 1.5":               {Service: "s", Drop: 1.5},
+		"priority 0: missing":       {Service: "s", Priorities: [][]isobar.LocalityWeight{{}, one[0]}},
+		"without its endpoints":     {Service: "s", Priorities: [][]isobar.LocalityWeight{{{Weight: 1}}}},
+		`"db.example:80", want`:     {Service: "s", Priorities: [][]isobar.LocalityWeight{{{EndpointGroup: group("r/z", "db.example:80"), Weight: 1}}}},
+		`"10.0.0.1:0", want`:        {Service: "s", Priorities: [][]isobar.LocalityWeight{{{EndpointGroup: group("r/z", "10.0.0.1:0"), Weight: 1}}}},
+		"0 or not set":              {Service: "s", Priorities: [][]isobar.LocalityWeight{{{EndpointGroup: group("r/z", "10.0.0.1:80")}}}},
+		"10.0.0.1:80 is already at": {Service: "s", Priorities: [][]isobar.LocalityWeight{one[0], {{EndpointGroup: group("r/y", "10.0.0.1:80"), Weight: 1}}}},
+		"r/z/ is in priority 0":     {Service: "s", Priorities: [][]isobar.LocalityWeight{{one[0][0], one[0][0]}}},
+		"priorities must not have":  {Service: "s", Priorities: [][]isobar.LocalityWeight{one[0], {}}},
 	} {
 		_, err := resource.Assignment(a)
 		if !errors.Is(err, rpc.ErrRefused) || !strings.Contains(err.Error(), says) {

@@ -114,7 +114,7 @@ func TestClusterFrom(t *testing.T) {
 		{`{"endpoints": [{"lb_endpoints": [{"load_balancing_weight": 4294967295}, {}]}]}`, "endpoints[0].lb_endpoints[1].load_balancing_weight: the weights of the locality"},
 		{`{"endpoints": [{"lb_endpoints": [{"health_status": 77}]}]}`, "endpoints[0].lb_endpoints[0].health_status: 77 is no health status"},
 		{`{"endpoints": [{"lb_endpoints": [{"endpoint_name": "x"}]}]}`, `endpoints[0].lb_endpoints[0].endpoint_name: "x" is not among named_endpoints`},
-		{`{"endpoints": [{"leds_cluster_locality_config": {}}]}`, "endpoints[0].leds_cluster_locality_config: these endpoints stand elsewhere"},
+		{`{"endpoints": [{"leds_cluster_locality_config": {}}]}`, "endpoints[0].leds_cluster_locality_config: these endpoints are in another field"},
 		{`{"policy": {"overprovisioning_factor": 0}}`, "policy.overprovisioning_factor: 0, want at least 1"},
 		{`{"policy": {"drop_overloads": [{"drop_percentage": {"denominator": 9}}]}}`, "policy.drop_overloads[0].drop_percentage.denominator: 9, want HUNDRED"},
 	} {

@@ -159,7 +159,7 @@ func (c *assignmentCheck) address(a *corev3.Address) error {
 		return err
 	}
 	if first, twice := c.addresses[key]; twice {
-		return rpc.Refusedf("", "%s stands at %s already", key, first)
+		return rpc.Refusedf("", "%s is already at %s", key, first)
 	}
 	c.addresses[key] = c.at
 	return nil

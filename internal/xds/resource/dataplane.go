@@ -109,7 +109,7 @@ func (r *assignmentReader) locality(field string, l *endpointv3.LocalityLbEndpoi
 		return out, rpc.BadMessagef(field+".load_balancing_weight", "0, want at least 1, or leave it out")
 	}
 	if l.GetLedsClusterLocalityConfig() != nil {
-		return out, rpc.BadMessagef(field+".leds_cluster_locality_config", "these endpoints stand elsewhere: put them in lb_endpoints")
+		return out, rpc.BadMessagef(field+".leds_cluster_locality_config", "these endpoints are in another field: put them in lb_endpoints")
 	}
 	var sum uint64
 	for i, e := range l.GetLbEndpoints() {

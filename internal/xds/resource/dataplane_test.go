@@ -189,7 +189,7 @@ func TestAdditionalAddresses(t *testing.T) {
 	m := ofParts(t, []string{`{"locality": {}, "load_balancing_weight": 1, "lb_endpoints": [
 		{"endpoint": {` + one + `, "additional_addresses": [{` + two + `}]}}, {"endpoint": {` + two + `}}]}`})
 	if err := resource.RefusedByGRPC(m); err == nil || !strings.HasPrefix(err.Error(),
-		"endpoints[0].lb_endpoints[1].endpoint.address: 10.0.0.2:80 stands at endpoints[0].lb_endpoints[0].endpoint.additional_addresses[0] already") {
+		"endpoints[0].lb_endpoints[1].endpoint.address: 10.0.0.2:80 is already at endpoints[0].lb_endpoints[0].endpoint.additional_addresses[0]") {
 		t.Errorf("gRPC: %v", err)
 	}
 	c, err := resource.ClusterFrom(m)

@@ -87,17 +87,17 @@ func TestLocalityMetadata(t *testing.T) {
 func TestEndpointDetailsRefused(t *testing.T) {
 	long := strings.Repeat("h", 256)
 	for says, d := range map[string]*isobar.EndpointDetails{
-		"endpoint.hostname: 256 bytes":                   {Hostname: long},
-		"endpoint.hostname: \"a b\" holds blanks":        {Hostname: "a b"},
-		`"db.example:80", want an IP address`:            {AdditionalAddresses: []string{"db.example:80"}},
-		"additional_addresses[0]: 10.0.0.1:80 stands":    {AdditionalAddresses: []string{"10.0.0.1:80"}},
-		"additional_addresses[1]: [::2]:80 stands":       {AdditionalAddresses: []string{"[::2]:80", "[::2]:80"}},
-		"additional_addresses[0]: \"fe80::1%eth0\" is":   {AdditionalAddresses: []string{"[fe80::1%eth0]:80"}},
-		"17 addresses, want at most 16":                  {AdditionalAddresses: make17()},
-		"metadata: bad metadata":                         {Metadata: `[]`},
-		"lb_endpoints[0].metadata.filter_metadata: \"\"": {Metadata: `{"":{}}`},
-		"nested deeper than 16 levels":                   {Metadata: isobar.Metadata(`{"a":` + strings.Repeat(`{"x":`, 17) + `0` + strings.Repeat(`}`, 18))},
-		"bytes, want at most 65536":                      {Metadata: isobar.Metadata(`{"a":{"x":"` + strings.Repeat("y", 1<<16) + `"}}`)},
+		"endpoint.hostname: 256 bytes":                    {Hostname: long},
+		"endpoint.hostname: \"a b\" holds blanks":         {Hostname: "a b"},
+		`"db.example:80", want an IP address`:             {AdditionalAddresses: []string{"db.example:80"}},
+		"additional_addresses[0]: 10.0.0.1:80 is already": {AdditionalAddresses: []string{"10.0.0.1:80"}},
+		"additional_addresses[1]: [::2]:80 is already":    {AdditionalAddresses: []string{"[::2]:80", "[::2]:80"}},
+		"additional_addresses[0]: \"fe80::1%eth0\" is":    {AdditionalAddresses: []string{"[fe80::1%eth0]:80"}},
+		"17 addresses, want at most 16":                   {AdditionalAddresses: make17()},
+		"metadata: bad metadata":                          {Metadata: `[]`},
+		"lb_endpoints[0].metadata.filter_metadata: \"\"":  {Metadata: `{"":{}}`},
+		"nested deeper than 16 levels":                    {Metadata: isobar.Metadata(`{"a":` + strings.Repeat(`{"x":`, 17) + `0` + strings.Repeat(`}`, 18))},
+		"bytes, want at most 65536":                       {Metadata: isobar.Metadata(`{"a":{"x":"` + strings.Repeat("y", 1<<16) + `"}}`)},
 	} {
 		_, err := resource.Assignment(detailed(&isobar.Endpoint{Details: d}))
 		if !errors.Is(err, rpc.ErrRefused) || !strings.Contains(err.Error(), says) {

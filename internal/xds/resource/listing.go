@@ -269,7 +269,7 @@ func (r *listingReader) details(field string, e *endpointv3.LbEndpoint) (*isobar
 // holder.
 func (r *listingReader) claim(field, holder, address string) error {
 	if first, twice := r.addresses[address]; twice {
-		return rpc.BadMessagef(field, "%s stands at %s already", address, first)
+		return rpc.BadMessagef(field, "%s is already at %s", address, first)
 	}
 	r.addresses[address] = holder
 	return nil

@@ -63,7 +63,7 @@ func TestReadListingRefuses(t *testing.T) {
 		"everywhere":  {func(m *assignment) { socket(m).Address = "0.0.0.0" }, "connect"},
 		"multicast":   {func(m *assignment) { socket(m).Address = "ff02::1" }, "connect"},
 		"IPv6 zone":   {func(m *assignment) { socket(m).Address = "fe80::1%eth0" }, "connect"},
-		"twice":       {func(m *assignment) { socket(m).Address = "::ffff:10.0.0.2" }, "lb_endpoints[1].endpoint.address: 10.0.0.2:80 stands at endpoints[0].lb_endpoints[0]"},
+		"twice":       {func(m *assignment) { socket(m).Address = "::ffff:10.0.0.2" }, "lb_endpoints[1].endpoint.address: 10.0.0.2:80 is already at endpoints[0].lb_endpoints[0]"},
 		"twice in two localities": {func(m *assignment) {
 			again, _ := proto.Clone(m.GetEndpoints()[0]).(*endpointv3.LocalityLbEndpoints)
 			again.Locality.Zone, again.Priority = "y", 1
@@ -228,7 +228,7 @@ func TestListedDetailsRefused(t *testing.T) {
 		"lb_endpoints[0].metadata: bad metadata": func(e *endpointv3.LbEndpoint) {
 			e.Metadata = filterMetadata("a", "x", strings.Repeat("y", isobar.MaxMetadata))
 		},
-		"additional_addresses[0]: 10.0.0.1:80 stands at endpoints[0].lb_endpoints[0]": func(e *endpointv3.LbEndpoint) {
+		"additional_addresses[0]: 10.0.0.1:80 is already at endpoints[0].lb_endpoints[0]": func(e *endpointv3.LbEndpoint) {
 			e.GetEndpoint().AdditionalAddresses = additional(e)
 		},
 		"additional_addresses[0]: \"0.0.0.0\"": func(e *endpointv3.LbEndpoint) {

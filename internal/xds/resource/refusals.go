@@ -151,7 +151,7 @@ func repeatedIn(addresses map[string]addressPlace, at addressPlace, e *endpointv
 		}
 		key := addressKey(address)
 		if first, twice := addresses[key]; twice {
-			return rpc.Refusedf(at.String(), "%s stands at %s already", key, first)
+			return rpc.Refusedf(at.String(), "%s is already at %s", key, first)
 		}
 		if key != "" {
 			addresses[key] = at
