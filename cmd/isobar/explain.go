@@ -337,7 +337,7 @@ func listSources(cmd *cobra.Command, remote *admin.Remote, service string, outpu
 func (l *sourceList) text() string {
 	var b strings.Builder
 	if len(l.Sources) == 0 {
-		const none = "%s, plan %s: no load was reported, and no client asked for it; --from REGION/ZONE tells what clients there would get\n"
+		const none = "%s, plan %s: no client reports load on it or subscribes to it; --from REGION/ZONE shows what clients there would get\n"
 		return fmt.Sprintf(none, l.Service, l.Version)
 	}
 	total := 0.0

@@ -113,11 +113,11 @@ func readCluster(file string, stdin io.Reader, stderr io.Writer) (dataplane.Clus
 	}
 	refused := resource.RefusedByEnvoy(m)
 	if refused != nil {
-		_, _ = fmt.Fprintf(stderr, "%s: warning: Envoy refuses this and stays with what it had, so its shares do not apply: %v\n", name, refused)
+		_, _ = fmt.Fprintf(stderr, "%s: warning: Envoy refuses this and keeps its last assignment, so these shares do not apply: %v\n", name, refused)
 	}
 	grpc := resource.RefusedByGRPC(m)
 	if grpc != nil {
-		_, _ = fmt.Fprintf(stderr, "%s: warning: gRPC refuses this and stays with what it had, so its shares do not apply: %v\n", name, grpc)
+		_, _ = fmt.Fprintf(stderr, "%s: warning: gRPC refuses this and keeps its last assignment, so these shares do not apply: %v\n", name, grpc)
 	}
 	if err := resource.CheckAssignment(m, m.GetClusterName()); err != nil && refused == nil && (grpc == nil || err.Error() != grpc.Error()) {
 		_, _ = fmt.Fprintf(stderr, "%s: warning: some clients refuse this, or take it otherwise: %v\n", name, err)

@@ -71,7 +71,7 @@ func playTrace(ctx context.Context, file string, flags *replayFlags, other *othe
 	err = play(ctx, in, other.change, stderr, r.take)
 	if errors.Is(err, replay.ErrCut) {
 		r.Cut = err.Error()
-		_, _ = fmt.Fprintf(stderr, "isobar: %s: %v; what is whole was replayed\n", file, err) // nobody to tell
+		_, _ = fmt.Fprintf(stderr, "isobar: %s: %v; the intact part was replayed\n", file, err) // nobody to tell
 		err = nil
 	}
 	if err != nil {

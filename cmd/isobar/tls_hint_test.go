@@ -52,7 +52,7 @@ func TestTLSHints(t *testing.T) {
 			"the server refuses the certificate of --cert: the server's client_ca does not sign it"},
 		{"an expired certificate", config(good, true), []string{"--ca", trusted.ClientCA, "--cert", stale.Cert, "--key", stale.Key},
 			"the server refuses the certificate of --cert, which has expired"},
-		{"no TLS", nil, []string{"--ca", trusted.ClientCA}, "the server speaks no TLS at this address"},
+		{"no TLS", nil, []string{"--ca", trusted.ClientCA}, "the server does not use TLS at this address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			web := httptest.NewUnstartedServer(http.NotFoundHandler())

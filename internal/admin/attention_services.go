@@ -97,7 +97,7 @@ func (b *statusBuilder) fit(svc *plan.Service) {
 			others = ", although others have headroom"
 		}
 		for _, o := range svc.Overloads() {
-			b.aboutf(svc, LocalityOverloaded, o.Locality, "%s is planned at %.0f%% of its declared capacity%s: isobar explain %s tells why it stays there",
+			b.aboutf(svc, LocalityOverloaded, o.Locality, "%s is planned at %.0f%% of its declared capacity%s: isobar explain %s shows why it stays there",
 				o.Locality, 100*o.Used, others, svc.Spec.Name)
 		}
 	}

@@ -30,7 +30,7 @@ func (r *serviceReader) healthChecks(v strict.Value) []isobar.HealthCheck {
 	items, ok := v.List()
 	r.checksBad, r.checksAt = !ok, &v
 	if len(items) > maxHealthChecks {
-		v.Errorf("keep the checks that tell most", "%d health checks, more than %d", len(items), maxHealthChecks)
+		v.Errorf("keep the most important checks", "%d health checks, more than %d", len(items), maxHealthChecks)
 		return nil
 	}
 	out := make([]isobar.HealthCheck, 0, len(items))

@@ -81,7 +81,7 @@ func readReplicas(v strict.Value) (r *Replicas, at *strict.Value) {
 	})
 	r.Listen, r.Insecure = l.checked()
 	if r.TLS != nil && r.TLS.ClientCA == "" {
-		v.Errorf("add client_ca to tls", "replicas show each other certificates, so tls needs client_ca: who signs them")
+		v.Errorf("add client_ca to tls", "replicas show each other certificates, so tls needs client_ca, the authority that signs them")
 	}
 	if r.Name == "" {
 		if host, err := os.Hostname(); err == nil && replicaName(host) {

@@ -58,7 +58,7 @@ func readIdentities(v strict.Value, tls *identity.Files) identity.Policy {
 	case !ok:
 		return nil
 	case len(items) == 0:
-		v.Errorf("list who may do what, or leave identities out", "an empty list of identities")
+		v.Errorf("list the identities with their roles, or leave identities out", "an empty list of identities")
 	case len(items) > maxIdentities:
 		v.Errorf("let patterns stand for more clients each", "%d identities, want at most %d", len(items), maxIdentities)
 		return nil

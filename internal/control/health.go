@@ -81,7 +81,7 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 	}
 	h.ignored(r.Ignored)
 	for _, service := range r.Suspected {
-		h.opts.Log.Warn("checkers exit when they are told to probe a service; assigning it to one checker at a time", "service", service)
+		h.opts.Log.Warn("checkers exit when they begin to probe a service; assigning it to one checker at a time", "service", service)
 	}
 	h.due = r.Next
 	h.dirty = h.dirty || r.Publish || r.Barred

@@ -266,8 +266,8 @@ var tlsHints = []struct{ says, hint string }{
 	{"tls: expired certificate", "the server refuses the certificate of --cert, which has expired or is not valid yet: renew it"},
 	{"tls: unknown certificate authority", "the server refuses the certificate of --cert: the server's client_ca does not sign it"},
 	{"tls: bad certificate", "the server refuses the certificate of --cert: its log says why"},
-	{"first record does not look like a TLS handshake", "the server speaks no TLS at this address: leave --ca out"},
-	{"gave HTTP response to HTTPS client", "the server speaks no TLS at this address: write http://"},
+	{"first record does not look like a TLS handshake", "the server does not use TLS at this address: leave --ca out"},
+	{"gave HTTP response to HTTPS client", "the server does not use TLS at this address: write http://"},
 }
 
 // Hint tells what to do about a connection with these files that failed for its TLS; ""

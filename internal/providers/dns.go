@@ -46,7 +46,7 @@ func dnsTroubles(names *dns.Provider) []admin.Attention {
 	for i := range st.Services {
 		svc := &st.Services[i]
 		if svc.Refused != "" {
-			out = append(out, admin.NewAttention(admin.DiscoveryRefused, "%s: what DNS lists is refused: %s", svc.Name, svc.Refused).Of(svc.Name))
+			out = append(out, admin.NewAttention(admin.DiscoveryRefused, "%s: Isobar refuses the endpoints from DNS: %s", svc.Name, svc.Refused).Of(svc.Name))
 		}
 		for j := range svc.Lookups {
 			if code, text := lookupTrouble(svc, &svc.Lookups[j]); text != "" {

@@ -45,7 +45,7 @@ func xdsTroubles(client *xdsclient.Client) []admin.Attention {
 			since = " since " + up.Since.UTC().Format(time.RFC3339)
 		}
 		out = append(out, admin.NewAttention(admin.DiscoveryLost,
-			"the control plane %s lists no endpoints%s, so what it listed last stays: %s", up.Server, since, up.Failure))
+			"the control plane %s lists no endpoints%s, so the last listed ones stay: %s", up.Server, since, up.Failure))
 	}
 	lost := len(out) > 0
 	for i := range up.Services {

@@ -142,7 +142,7 @@ func (a *assembly) complete(p *group.Plan) error {
 		return fmt.Errorf("plan %d: %w", p.Version, err)
 	}
 	if sha256.Sum256(content) != p.Digest {
-		return fmt.Errorf("plan %d: the digest does not fit what the difference makes", p.Version)
+		return fmt.Errorf("plan %d: the digest is not that of the plan that the difference makes", p.Version)
 	}
 	p.Content = content
 	return nil

@@ -137,7 +137,7 @@ func nodesOf(text string) (*node, *Problem) {
 func parse(text string) (root *node, problem *Problem) {
 	defer func() {
 		if r := recover(); r != nil {
-			root, problem = nil, problemAt(Position{1, 1}, "the YAML parser gave up on this text", "write it more simply")
+			root, problem = nil, problemAt(Position{1, 1}, "the YAML parser can't read this text", "write it more simply")
 		}
 	}()
 	tokens := tokensOf(text)

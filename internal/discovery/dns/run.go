@@ -155,7 +155,7 @@ func (p *Provider) takeOne(n *name, r *result, now time.Time) (changed bool) {
 	changed = n.take(r, p.cfg.MinTTL, now)
 	switch {
 	case n.failure != "" && was.failure == "":
-		p.warn("a name is not resolved; what it had last stays", "name", n.Name, "error", n.failure)
+		p.warn("a name is not resolved; its last endpoints stay", "name", n.Name, "error", n.failure)
 	case n.failure == "" && was.failure != "":
 		p.opts.Log.Info("a DNS name resolves again", "name", n.Name)
 	}

@@ -299,7 +299,7 @@ func (c *Client) ended(ctx context.Context, cfg *Config, err error) {
 		return // told before
 	}
 	c.link.failure = text
-	c.warn("no endpoints from the other control plane; what it listed last stays", "server", cfg.Server, "error", text)
+	c.warn("no endpoints from the other control plane; the last listed ones stay", "server", cfg.Server, "error", text)
 }
 
 // warn logs what the server can trigger, at a bounded rate.

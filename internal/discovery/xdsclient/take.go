@@ -116,7 +116,7 @@ func (c *Client) refuse(e *entry, err error) error {
 	e.answered = true
 	if text := keep.Short(err.Error()); text != e.refused {
 		e.refused = text
-		c.warn("an assignment of the other control plane is refused; what it listed before stays",
+		c.warn("an assignment of the other control plane is refused; the previous one stays",
 			"service", e.Settings.Name, "eds_name", e.EDSName, "error", text)
 	}
 	return fmt.Errorf("%s: %w", e.EDSName, err)
@@ -219,6 +219,6 @@ func (c *Client) logUnanswered(cfg *Config) {
 		return
 	}
 	count := len(silent)
-	c.warn("the other control plane does not answer for some names; it may not know them, or answer only those who ask for all it has",
+	c.warn("the other control plane does not answer for some names; it may not know them, or may answer only clients that subscribe to all names",
 		"server", cfg.Server, "count", count, "eds_names", strings.Join(silent[:min(count, most)], ", "))
 }

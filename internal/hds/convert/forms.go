@@ -166,7 +166,7 @@ func checkIn2017(c *corev2.HealthCheck, cluster string) (*corev2.HealthCheck, er
 // host that is named like the cluster, by HTTP/1, for a 200.
 func plainHTTP(h *corev2.HealthCheck_HttpHealthCheck, cluster string) error {
 	if host := h.GetHost(); host != "" && host != cluster {
-		return rpc.Refusedf("http_health_check.host", "%.100q counts since v2 only: the probe would ask for %.100q", host, cluster)
+		return rpc.Refusedf("http_health_check.host", "%.100q has an effect since v2 only: the probe would have the host %.100q", host, cluster)
 	}
 	if h.GetUseHttp2() || h.GetCodecClientType() != 0 { //nolint:staticcheck // it is set above
 		return rpc.Refusedf("http_health_check.codec_client_type", "HTTP/2 is of v2")

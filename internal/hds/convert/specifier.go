@@ -169,7 +169,7 @@ func setProbe(out *corev3.HealthCheck, c *isobar.HealthCheck, service string) er
 			Name: redisCheckerName, ConfigType: &corev3.HealthCheck_CustomHealthCheck_TypedConfig{TypedConfig: config},
 		}}
 	default:
-		return rpc.Refusedf("health_checks", "a check by %s says nothing of %s", c.Protocol, c.Protocol)
+		return rpc.Refusedf("health_checks", "a check by %s has no settings for %s", c.Protocol, c.Protocol)
 	}
 	return nil
 }

@@ -224,12 +224,12 @@ func TestSpecifiersThatAreRefused(t *testing.T) {
 
 func TestServicesThatCannotBeChecked(t *testing.T) {
 	for want, change := range map[string]func(*isobar.Service){
-		"health_checks: none":  func(s *isobar.Service) { s.HealthChecks = nil },
-		"by tcp says nothing":  func(s *isobar.Service) { s.HealthChecks[0].Protocol = isobar.CheckTCP },
-		"protocol(9)":          func(s *isobar.Service) { s.HealthChecks[0].Protocol = 9 },
-		"timeout":              func(s *isobar.Service) { s.HealthChecks[0].Timeout = 0 },
-		"endpoints[0].address": func(s *isobar.Service) { s.Localities[0].Endpoints[0].Address = "x" },
-		"cluster_name":         func(s *isobar.Service) { s.Name = "" },
+		"health_checks: none":    func(s *isobar.Service) { s.HealthChecks = nil },
+		"by tcp has no settings": func(s *isobar.Service) { s.HealthChecks[0].Protocol = isobar.CheckTCP },
+		"protocol(9)":            func(s *isobar.Service) { s.HealthChecks[0].Protocol = 9 },
+		"timeout":                func(s *isobar.Service) { s.HealthChecks[0].Timeout = 0 },
+		"endpoints[0].address":   func(s *isobar.Service) { s.Localities[0].Endpoints[0].Address = "x" },
+		"cluster_name":           func(s *isobar.Service) { s.Name = "" },
 	} {
 		s := everyCheck()
 		change(s)

@@ -24,7 +24,7 @@ func (p *Plan) Validate() error {
 		return fmt.Errorf("plan %d: %w", p.Version, err)
 	}
 	if p.Claim.IsZero() {
-		return fmt.Errorf("plan %d: no claim stands behind it", p.Version)
+		return fmt.Errorf("plan %d: it has no claim", p.Version)
 	}
 	if !p.Claim.Contains(p.Version) {
 		return fmt.Errorf("plan %d: the version does not belong to %s", p.Version, p.Claim)
