@@ -83,6 +83,15 @@ var retired = []phrase{
 	{`\b(?:compares?|compared|takes? it|counts?) (?:with|from|up to) what\b`, `name the thing after the preposition`},
 }
 
+// inMessages are looked for in texts of the code only: comments still have them.
+var inMessages = []phrase{
+	{`\b(?:goes|go|going|went) on\b`, `"continues"`},
+	{`\bstands? (?:there|twice|under|at)\b`, `"is listed", "is already at"`},
+	{`\bspeaks? no\b`, `"does not use"`},
+	{`\bsays? nothing of\b`, `"does not contain"`},
+	{`\bgave up on\b`, `"can't read"`},
+}
+
 // outsideTests are looked for in comments of all code but tests.
 var outsideTests = []phrase{
 	{`\b(?:tells?|told|telling) of\b`, `"returns", "shows", "gets"`},
@@ -346,7 +355,7 @@ func TestMessagesArePlainEnglish(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, f := range dialectIn(text, phrases) {
+			for _, f := range dialectIn(text, slices.Concat(phrases, inMessages)) {
 				t.Errorf("%s:%d: %q: write %s", relative(t, root, path), set.Position(lit.Pos()).Line+f.line-1, f.words, f.write)
 			}
 			return true
