@@ -68,7 +68,7 @@ func run(ctx context.Context, w io.Writer) error {
 
 func write(w io.Writer, texts []*text) error {
 	var b bytes.Buffer
-	b.WriteString("Isobar itself stands under the Apache License 2.0. It holds the following, under the licences below.\n")
+	b.WriteString("Isobar itself is licensed under the Apache License 2.0. It holds the following, under the licences below.\n")
 	for _, t := range texts {
 		fmt.Fprintf(&b, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(slices.Compact(t.of), "\n"), t.body)
 	}
