@@ -45,18 +45,18 @@ func (s *Server) Handler() http.Handler {
 			http.Error(w, err.Error(), code)
 			return
 		}
-		form := rpc.V3
+		api := rpc.V3
 		if r.URL.Path == rpc.CheckerPathV2 {
-			form = rpc.V2
+			api = rpc.V2
 		}
 		var got fetched
 		err = s.reading.In(r.Context(), func() error {
-			m, form, err := convert.HealthMessageFromJSON(body, form)
+			m, api, err := convert.HealthMessageFromJSON(body, api)
 			body = nil
 			if err != nil {
 				return malformedError{err}
 			}
-			got, err = s.fetch(r.Context(), m, form, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
+			got, err = s.fetch(r.Context(), m, api, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
 			return err
 		})
 		if malformed := (malformedError{}); errors.As(err, &malformed) {
@@ -84,12 +84,12 @@ type malformedError struct{ error }
 // fetchOne serves checkers that poll over gRPC. A request enters the checker, or
 // keeps it; for a report see [CheckerHeader]. The answer to both is what the
 // checker shall probe now.
-func (s *Server) fetchOne(ctx context.Context, in *healthv3.HealthCheckRequestOrEndpointHealthResponse, form rpc.APIVersion) (proto.Message, error) {
+func (s *Server) fetchOne(ctx context.Context, in *healthv3.HealthCheckRequestOrEndpointHealthResponse, api rpc.APIVersion) (proto.Message, error) {
 	id := ""
 	if v := metadata.ValueFromIncomingContext(ctx, CheckerHeader); len(v) > 0 {
 		id = v[0]
 	}
-	out, err := s.fetch(ctx, convert.HealthMessageOf(in), form, id, rpc.PeerAddress(ctx), time.Now())
+	out, err := s.fetch(ctx, convert.HealthMessageOf(in), api, id, rpc.PeerAddress(ctx), time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -99,12 +99,12 @@ func (s *Server) fetchOne(ctx context.Context, in *healthv3.HealthCheckRequestOr
 // fetched is the answer to a checker that polls.
 type fetched struct {
 	checker   *checker
-	specifier proto.Message // in the checker's form
+	specifier proto.Message // in the checker's API version
 }
 
 // fetch serves one message of a checker that polls; the errors are statuses. A
-// request says what form its checker speaks, a report is of that form.
-func (s *Server) fetch(ctx context.Context, m convert.HealthMessage, form rpc.APIVersion, id, address string, now time.Time) (fetched, error) {
+// request says what API version its checker speaks, a report is of that API version.
+func (s *Server) fetch(ctx context.Context, m convert.HealthMessage, api rpc.APIVersion, id, address string, now time.Time) (fetched, error) {
 	select {
 	case <-s.stopped:
 		return fetched{}, s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
@@ -114,7 +114,7 @@ func (s *Server) fetch(ctx context.Context, m convert.HealthMessage, form rpc.AP
 	var c *checker
 	var err error
 	if m.Request != nil {
-		c, err = s.poll(ctx, m, form, address, now)
+		c, err = s.poll(ctx, m, api, address, now)
 	} else {
 		c, err = s.poller(ctx, id, address)
 	}
@@ -174,8 +174,8 @@ func (s *Server) excessive(c *checker, peer string, interval time.Duration, now 
 }
 
 // poll enters a checker that polls, or finds it.
-func (s *Server) poll(ctx context.Context, m convert.HealthMessage, form rpc.APIVersion, address string, now time.Time) (*checker, error) {
-	hello, err := convert.CheckerFrom(m.Request, form)
+func (s *Server) poll(ctx context.Context, m convert.HealthMessage, api rpc.APIVersion, address string, now time.Time) (*checker, error) {
+	hello, err := convert.CheckerFrom(m.Request, api)
 	hello = hello.Bounded(s.opts.EnvoyEndpoints)
 	if err != nil {
 		return nil, s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
@@ -188,7 +188,7 @@ func (s *Server) poll(ctx context.Context, m convert.HealthMessage, form rpc.API
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.names.polling(&hello, form); c != nil {
+	if c := s.names.polling(&hello, api); c != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.hello.Protocols != hello.Protocols || c.hello.MaxEndpoints != hello.MaxEndpoints {
@@ -198,7 +198,7 @@ func (s *Server) poll(ctx context.Context, m convert.HealthMessage, form rpc.API
 		c.peer, c.origin = address, s.origin(ctx, address)
 		return c, nil
 	}
-	c := newChecker(hello, form, address, now)
+	c := newChecker(hello, api, address, now)
 	c.polling, c.account, c.origin = true, s.account(ctx), s.origin(ctx, address)
 	return c, s.admit(c, now)
 }
@@ -260,14 +260,14 @@ func (s *Server) origin(ctx context.Context, address string) string {
 }
 
 // polling finds the live checker that polls under a node id and locality, in a
-// form: one that comes back speaking another is a new one.
-func (n *names) polling(hello *convert.CheckerHello, form rpc.APIVersion) *checker {
+// API version: one that comes back speaking another is a new one.
+func (n *names) polling(hello *convert.CheckerHello, api rpc.APIVersion) *checker {
 	f := n.families[hello.Node.ID]
 	if f == nil {
 		return nil
 	}
 	for _, m := range f.members {
-		if m.checker != nil && m.checker.polling && m.checker.api == form && m.locality == hello.Node.Locality {
+		if m.checker != nil && m.checker.polling && m.checker.api == api && m.locality == hello.Node.Locality {
 			return m.checker
 		}
 	}

@@ -351,7 +351,7 @@ func (s *Server) refuse(reason string, code codes.Code, text string) error {
 	return status.Error(code, text)
 }
 
-// service2017 is the name of the service in the form of 2017. Its messages are
+// service2017 is the name of the service in the API version of 2017. Its messages are
 // those of v2 with fewer fields.
 const service2017 = "envoy.api.v2.HealthDiscoveryService"
 
@@ -388,10 +388,10 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 
 // fetcher serves single requests. All forms are read with the types of v3:
 // some Envoys report in a way of v3 on services of v2.
-func (s *Server) fetcher(name string, form rpc.APIVersion) grpc.MethodHandler {
+func (s *Server) fetcher(name string, api rpc.APIVersion) grpc.MethodHandler {
 	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		handle := func(ctx context.Context, in any) (any, error) {
-			return s.fetchOne(ctx, in.(*healthv3.HealthCheckRequestOrEndpointHealthResponse), form) //nolint:forcetypeassert // it is the one below
+			return s.fetchOne(ctx, in.(*healthv3.HealthCheckRequestOrEndpointHealthResponse), api) //nolint:forcetypeassert // it is the one below
 		}
 		in := &healthv3.HealthCheckRequestOrEndpointHealthResponse{}
 		if err := s.reading.Decode(ctx, decode, in); err != nil {

@@ -33,8 +33,8 @@ type stream struct {
 // stream serves one stream: one goroutine reads reports, this one
 // tells the checker what to probe. A checker that takes its time to read
 // delays nobody else: when it is ready it gets the newest state.
-func (s *Server) stream(g grpc.ServerStream, form rpc.APIVersion) error {
-	st := &stream{server: s, grpc: g, api: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), ready: make(chan struct{}), denied: make(chan error, 1)}
+func (s *Server) stream(g grpc.ServerStream, api rpc.APIVersion) error {
+	st := &stream{server: s, grpc: g, api: api, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), ready: make(chan struct{}), denied: make(chan error, 1)}
 	ended := make(chan error, 1)
 	go func() { ended <- st.guarded() }() // ends with the handler: RecvMsg fails then
 	defer st.leave()                      // also when serve fails by an internal error, which the gRPC server catches

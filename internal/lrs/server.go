@@ -261,11 +261,11 @@ func (s *Server) ReportMemory() (used, most, fullest, mostOfOne int64) {
 	return int64(all), int64(s.budget.most), int64(of), int64(s.budget.most / accountReports)
 }
 
-// streamName is the one method of load reporting, in every form.
+// streamName is the one method of load reporting, in every API version.
 const streamName = "StreamLoadStats"
 
 // Register makes r serve load reporting as v3 and as v2; the messages of both
-// are the same on the wire. The 2017 form has no service of its own, see
+// are the same on the wire. The 2017 API version has no service of its own, see
 // [Server.Stream2017].
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	for _, d := range []struct {
@@ -286,17 +286,17 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 // It takes any server with which the service is registered.
 func (s *Server) Stream2017() grpc.StreamDesc { return s.method(rpc.V2017) }
 
-func (s *Server) method(form rpc.APIVersion) grpc.StreamDesc {
+func (s *Server) method(api rpc.APIVersion) grpc.StreamDesc {
 	return grpc.StreamDesc{
 		StreamName: streamName, ServerStreams: true, ClientStreams: true,
-		Handler: func(_ any, g grpc.ServerStream) error { return s.stream(g, form) },
+		Handler: func(_ any, g grpc.ServerStream) error { return s.stream(g, api) },
 	}
 }
 
 // stream serves one stream: one goroutine reads and adds to the window, this one answers and
 // watches for changes of the settings.
-func (s *Server) stream(g grpc.ServerStream, form rpc.APIVersion) error {
-	st := &stream{server: s, grpc: g, api: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), denied: make(chan error, 1)}
+func (s *Server) stream(g grpc.ServerStream, api rpc.APIVersion) error {
+	st := &stream{server: s, grpc: g, api: api, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), denied: make(chan error, 1)}
 	st.window.Opened = st.opened
 	ready := make(chan struct{})
 	ended := make(chan error, 1)

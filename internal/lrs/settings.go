@@ -49,9 +49,9 @@ func (s *settings) knows(service string) bool {
 
 // response is the configuration for a client: all clusters where it
 // understands that, else the list of names.
-func (s *settings) response(n *rpc.Node, form rpc.APIVersion) *loadstatsv3.LoadStatsResponse {
+func (s *settings) response(n *rpc.Node, api rpc.APIVersion) *loadstatsv3.LoadStatsResponse {
 	out := &loadstatsv3.LoadStatsResponse{LoadReportingInterval: durationpb.New(s.interval)}
-	if form == rpc.V2017 {
+	if api == rpc.V2017 {
 		out.Clusters = s.services
 		return out
 	}
@@ -66,14 +66,14 @@ func (s *settings) response(n *rpc.Node, form rpc.APIVersion) *loadstatsv3.LoadS
 
 // sayable reports whether an API version can express the settings: in that of 2017 the list must
 // have an entry.
-func (s *settings) sayable(form rpc.APIVersion) bool { return form != rpc.V2017 || len(s.services) > 0 }
+func (s *settings) sayable(api rpc.APIVersion) bool { return api != rpc.V2017 || len(s.services) > 0 }
 
 // differs reports whether a client with earlier settings needs the new ones.
-func (s *settings) differs(before *settings, n *rpc.Node, form rpc.APIVersion) bool {
+func (s *settings) differs(before *settings, n *rpc.Node, api rpc.APIVersion) bool {
 	if s.interval != before.interval {
 		return true
 	}
-	if form == rpc.V2017 {
+	if api == rpc.V2017 {
 		// Each response makes the client reset its counters, so the server sends only necessary
 		// ones.
 		return s.adds(before)

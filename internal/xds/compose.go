@@ -337,11 +337,11 @@ func newTails(identifier string) tails {
 	return t
 }
 
-func (t *tails) of(delta bool, form rpc.APIVersion, kind resource.Kind) mem.Buffer {
+func (t *tails) of(delta bool, api rpc.APIVersion, kind resource.Kind) mem.Buffer {
 	if delta {
-		return t[1][form][kind]
+		return t[1][api][kind]
 	}
-	return t[0][form][kind]
+	return t[0][api][kind]
 }
 
 // advance brings the stream to a view, and has sent what that leaves to send.

@@ -190,17 +190,17 @@ func (s *session) watchFor(h *resource.Head) (w *watch, first bool, err error) {
 	return w, true, nil
 }
 
-// as returns how the client wants resources of a kind whose type URL is of a form.
+// as returns how the client wants resources of a kind whose type URL is of an API version.
 // The URLs of 2017 are those of v2.
-func (s *session) as(form rpc.APIVersion, kind resource.Kind) rpc.As {
-	as := rpc.As{API: form}
+func (s *session) as(api rpc.APIVersion, kind resource.Kind) rpc.As {
+	as := rpc.As{API: api}
 	if kind == resource.Cluster {
 		as.GRPC, as.OldEnvoy = s.node.IsGRPC(), s.node.RefusesWRRLocality()
 	}
 	switch {
-	case form == rpc.V2 && s.api == rpc.V2017:
+	case api == rpc.V2 && s.api == rpc.V2017:
 		as.API = rpc.V2017
-	case form == rpc.V3:
+	case api == rpc.V3:
 		as.TTL = s.node.TTL && (s.delta || s.node.Wrapped)
 	}
 	return as

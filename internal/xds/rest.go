@@ -41,7 +41,7 @@ var restPaths = [resource.Kinds]string{
 // answer is a DiscoveryResponse in JSON with the field names of the proto files,
 // or 304 when the client has it already; that is said only after having waited
 // for a change for as long as the client may (see patience). only2017 makes /v2/
-// mean the form of 2017.
+// mean the API version of 2017.
 func Handler(s *Server, only2017 bool) http.Handler {
 	mux := http.NewServeMux()
 	for kind, path := range restPaths {
@@ -99,12 +99,12 @@ func rest(s *Server, m Method) http.Handler {
 type malformedError struct{ error }
 
 // readPoll reads a request. It is called in turn.
-func readPoll(body []byte, form rpc.APIVersion) (*discoveryv3.DiscoveryRequest, error) {
+func readPoll(body []byte, api rpc.APIVersion) (*discoveryv3.DiscoveryRequest, error) {
 	m := &discoveryv3.DiscoveryRequest{}
 	err := rpc.ScanJSON(body)
 	switch {
 	case err != nil:
-	case form == rpc.V3:
+	case api == rpc.V3:
 		err = pollJSON.Unmarshal(body, m)
 	default:
 		err = readOldPoll(body, m)

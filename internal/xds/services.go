@@ -11,7 +11,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
-// service is a discovery service of one form.
+// service is a discovery service of one API version.
 type service struct {
 	name  string // full name
 	noun  string // ends the names of its methods
@@ -60,15 +60,15 @@ func Register(r grpc.ServiceRegistrar, s Streams, only2017 bool) {
 // 2017 alone, say so: there the methods of v2 are those of 2017.
 func RegisterEDS(r grpc.ServiceRegistrar, s Streams, only2017 bool, more2017 ...grpc.StreamDesc) {
 	const noun = "Endpoints"
-	form := rpc.V2
+	api := rpc.V2
 	if only2017 {
-		form = rpc.V2017
+		api = rpc.V2017
 	} else {
 		r.RegisterService(Desc(s, "envoy.service.endpoint.v3.EndpointDiscoveryService", "envoy/service/endpoint/v3/eds.proto", noun,
 			Method{Only: resource.EndpointsURL, API: rpc.V3}, true), s)
 	}
 	old := Desc(s, "envoy.api.v2.EndpointDiscoveryService", "envoy/api/v2/eds.proto", noun,
-		Method{Only: resource.EndpointsURLv2, API: form}, !only2017)
+		Method{Only: resource.EndpointsURLv2, API: api}, !only2017)
 	old.Streams = append(old.Streams, more2017...)
 	r.RegisterService(old, s)
 }

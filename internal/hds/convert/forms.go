@@ -29,17 +29,17 @@ const (
 	checkRedis2017 = 10
 )
 
-// SpecifierIn puts a specifier into a form: *healthv3.HealthCheckSpecifier for
-// V3, else *discoveryv2.HealthCheckSpecifier, in which only fields of that form
+// SpecifierIn puts a specifier into an API version: *healthv3.HealthCheckSpecifier for
+// V3, else *discoveryv2.HealthCheckSpecifier, in which only fields of that API version
 // are set. The original stays as it is, and may be shared.
 //
-// What makes no difference to a checker of that form is left out:
+// What makes no difference to a checker of that API version is left out:
 // no_traffic_interval and tls_options (2017), a method GET and an expected
 // status 200 that are written out. What would make it probe something else is
 // an error, which wraps ErrRefused; [health.SpeaksV2] and [health.SpeaksV3]
 // keep such checks from such checkers.
-func SpecifierIn(form rpc.APIVersion, m *healthv3.HealthCheckSpecifier) (proto.Message, error) {
-	if form == rpc.V3 {
+func SpecifierIn(api rpc.APIVersion, m *healthv3.HealthCheckSpecifier) (proto.Message, error) {
+	if api == rpc.V3 {
 		return m, nil
 	}
 	// The forms share their field numbers, so v2 reads v3 and loses what it
@@ -50,18 +50,18 @@ func SpecifierIn(form rpc.APIVersion, m *healthv3.HealthCheckSpecifier) (proto.M
 	}
 	out := &discoveryv2.HealthCheckSpecifier{}
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(encoded, out); err != nil {
-		return nil, fmt.Errorf("specifier as %s: %w", form, err)
+		return nil, fmt.Errorf("specifier as %s: %w", api, err)
 	}
 	for i, c := range m.GetClusterHealthChecks() {
-		if err := clusterIn(form, c, out.GetClusterHealthChecks()[i]); err != nil {
-			return nil, fmt.Errorf("cluster_health_checks[%d] as %s: %w", i, form, err)
+		if err := clusterIn(api, c, out.GetClusterHealthChecks()[i]); err != nil {
+			return nil, fmt.Errorf("cluster_health_checks[%d] as %s: %w", i, api, err)
 		}
 	}
 	return out, nil
 }
 
-// clusterIn completes a cluster of an old form.
-func clusterIn(form rpc.APIVersion, m *healthv3.ClusterHealthCheck, out *discoveryv2.ClusterHealthCheck) error {
+// clusterIn completes a cluster of an old API version.
+func clusterIn(api rpc.APIVersion, m *healthv3.ClusterHealthCheck, out *discoveryv2.ClusterHealthCheck) error {
 	if len(m.GetTransportSocketMatches()) > 0 {
 		return rpc.Refusedf("transport_socket_matches", "they are of v3: the probes would be in plaintext")
 	}
@@ -71,7 +71,7 @@ func clusterIn(form rpc.APIVersion, m *healthv3.ClusterHealthCheck, out *discove
 	for i, c := range m.GetHealthChecks() {
 		o := out.GetHealthChecks()[i]
 		err := checkInV2(c, o)
-		if err == nil && form == rpc.V2017 {
+		if err == nil && api == rpc.V2017 {
 			out.HealthChecks[i], err = checkIn2017(o, m.GetClusterName())
 		}
 		if err != nil {
@@ -85,7 +85,7 @@ func clusterIn(form rpc.APIVersion, m *healthv3.ClusterHealthCheck, out *discove
 			case c == nil:
 			case c.GetAddress() != nil, c.GetDisableActiveHealthCheck():
 				return rpc.Refusedf(field, "the address and the switch are of v3: another address would be probed")
-			case form == rpc.V2017:
+			case api == rpc.V2017:
 				return rpc.Refusedf(field, "it is of v2: another address would be probed")
 			}
 		}
@@ -184,33 +184,33 @@ func plainHTTP(h *corev2.HealthCheck_HttpHealthCheck, cluster string) error {
 
 // HealthMessageFromJSON reads what a checker says in JSON, in either spelling of
 // the field names: a message, or a request alone. Fields that are not known are
-// of a later version. Of an old form, V2, it tells which of the two is spoken:
+// of a later version. Of an old API version, V2, it tells which of the two is spoken:
 // they name one field of a request differently.
-func HealthMessageFromJSON(body []byte, form rpc.APIVersion) (HealthMessage, rpc.APIVersion, error) {
+func HealthMessageFromJSON(body []byte, api rpc.APIVersion) (HealthMessage, rpc.APIVersion, error) {
 	if err := rpc.ScanJSON(body); err != nil {
-		return HealthMessage{}, form, err
+		return HealthMessage{}, api, err
 	}
-	if form != rpc.V3 {
+	if api != rpc.V3 {
 		renamed, old, err := modernRequest(body)
 		switch {
 		case err != nil:
-			return HealthMessage{}, form, rpc.BadMessagef("body", "%v", err)
+			return HealthMessage{}, api, rpc.BadMessagef("body", "%v", err)
 		case old:
-			body, form = renamed, rpc.V2017
+			body, api = renamed, rpc.V2017
 		}
 	}
 	var m healthv3.HealthCheckRequestOrEndpointHealthResponse
 	lenient := protojson.UnmarshalOptions{DiscardUnknown: true}
 	if err := lenient.Unmarshal(body, &m); err != nil {
-		return HealthMessage{}, form, rpc.BadMessagef("body", "%v", err)
+		return HealthMessage{}, api, rpc.BadMessagef("body", "%v", err)
 	}
 	if m.GetRequestType() == nil {
 		var bare healthv3.HealthCheckRequest
 		if err := lenient.Unmarshal(body, &bare); err == nil && proto.Size(bare.GetNode()) > 0 {
-			return HealthMessage{Request: &bare}, form, nil
+			return HealthMessage{Request: &bare}, api, nil
 		}
 	}
-	return HealthMessageOf(&m), form, nil
+	return HealthMessageOf(&m), api, nil
 }
 
 // modernRequest returns a message with the field names of v2 if it has those of
@@ -263,12 +263,12 @@ func renameCapability(request map[string]json.RawMessage) bool {
 	return true
 }
 
-// SpecifierJSON writes a specifier of a form, as [SpecifierIn] gives it, with
-// the field names of that form's proto files.
-func SpecifierJSON(form rpc.APIVersion, m proto.Message) ([]byte, error) {
+// SpecifierJSON writes a specifier of an API version, as [SpecifierIn] gives it, with
+// the field names of that API version's proto files.
+func SpecifierJSON(api rpc.APIVersion, m proto.Message) ([]byte, error) {
 	out, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	old, ok := m.(*discoveryv2.HealthCheckSpecifier)
-	if err != nil || form != rpc.V2017 || !ok {
+	if err != nil || api != rpc.V2017 || !ok {
 		return out, err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(out))

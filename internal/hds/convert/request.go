@@ -173,8 +173,8 @@ func HealthMessageOf(m *healthv3.HealthCheckRequestOrEndpointHealthResponse) Hea
 // CheckerFrom converts the request of a checker. The node's id is needed, since
 // it is what votes are counted by; without a locality all such checkers are
 // one failure domain, and without capabilities a checker gets nothing to do.
-// What it can be told depends on the form that it speaks.
-func CheckerFrom(r *healthv3.HealthCheckRequest, form rpc.APIVersion) (CheckerHello, error) {
+// What it can be told depends on the API version that it speaks.
+func CheckerFrom(r *healthv3.HealthCheckRequest, api rpc.APIVersion) (CheckerHello, error) {
 	if r == nil {
 		return CheckerHello{}, rpc.BadMessagef("health_check_request", "missing: the first message must be one")
 	}
@@ -188,8 +188,8 @@ func CheckerFrom(r *healthv3.HealthCheckRequest, form rpc.APIVersion) (CheckerHe
 	if strings.ContainsFunc(n.ID, unicode.IsControl) {
 		return CheckerHello{}, rpc.BadMessagef("node.id", "it holds a control character")
 	}
-	out := CheckerHello{Node: n, Protocols: protocolsOf(r.GetCapability(), form)}
-	if probesGRPC(r.GetNode(), form) {
+	out := CheckerHello{Node: n, Protocols: protocolsOf(r.GetCapability(), api)}
+	if probesGRPC(r.GetNode(), api) {
 		out.Protocols |= health.ProtocolsOf(isobar.CheckGRPC)
 	}
 	out.MaxEndpoints, err = maxEndpointsOf(r.GetNode())
@@ -199,7 +199,7 @@ func CheckerFrom(r *healthv3.HealthCheckRequest, form rpc.APIVersion) (CheckerHe
 // Changed gives what h is after a later request of the same checker. Its node's id and
 // locality stay those of the first. A request without capabilities, or without a node,
 // changes nothing of what they would say. Errors wrap ErrMessage.
-func (h CheckerHello) Changed(r *healthv3.HealthCheckRequest, form rpc.APIVersion) (CheckerHello, error) {
+func (h CheckerHello) Changed(r *healthv3.HealthCheckRequest, api rpc.APIVersion) (CheckerHello, error) {
 	ofNode := h.Protocols & health.ProtocolsOf(isobar.CheckGRPC)
 	if r.GetNode().GetId() != "" {
 		most, err := maxEndpointsOf(r.GetNode())
@@ -207,19 +207,19 @@ func (h CheckerHello) Changed(r *healthv3.HealthCheckRequest, form rpc.APIVersio
 			return h, err
 		}
 		h.MaxEndpoints, ofNode = most, 0
-		if probesGRPC(r.GetNode(), form) {
+		if probesGRPC(r.GetNode(), api) {
 			ofNode = health.ProtocolsOf(isobar.CheckGRPC)
 		}
 	}
 	if r.GetCapability() != nil {
-		h.Protocols = protocolsOf(r.GetCapability(), form)
+		h.Protocols = protocolsOf(r.GetCapability(), api)
 	}
 	h.Protocols = h.Protocols&^health.ProtocolsOf(isobar.CheckGRPC) | ofNode
 	return h, nil
 }
 
 // protocolsOf gives what a checker names, and how it can be told.
-func protocolsOf(c *healthv3.Capability, form rpc.APIVersion) health.Protocols {
+func protocolsOf(c *healthv3.Capability, api rpc.APIVersion) health.Protocols {
 	var out health.Protocols
 	for _, p := range c.GetHealthCheckProtocols() {
 		switch p {
@@ -232,7 +232,7 @@ func protocolsOf(c *healthv3.Capability, form rpc.APIVersion) health.Protocols {
 		default: // of a later version
 		}
 	}
-	switch form {
+	switch api {
 	case rpc.V3:
 		out |= health.SpeaksV3 | health.SpeaksV2
 	case rpc.V2:
@@ -244,6 +244,6 @@ func protocolsOf(c *healthv3.Capability, form rpc.APIVersion) health.Protocols {
 
 // probesGRPC reports whether a checker says by its node that it can do gRPC checks. The API of
 // 2017 can't express them.
-func probesGRPC(n *corev3.Node, form rpc.APIVersion) bool {
-	return form != rpc.V2017 && (n.GetUserAgentName() == checkerAgent || slices.Contains(n.GetClientFeatures(), FeatureGRPCChecks))
+func probesGRPC(n *corev3.Node, api rpc.APIVersion) bool {
+	return api != rpc.V2017 && (n.GetUserAgentName() == checkerAgent || slices.Contains(n.GetClientFeatures(), FeatureGRPCChecks))
 }

@@ -87,9 +87,9 @@ func Encode(name string, kind Kind, m proto.Message) (*Encoded, error) {
 	return EncodeAs(rpc.As{}, name, kind, m, 0)
 }
 
-// EncodeAs encodes a resource of v3 for clients of some form,
+// EncodeAs encodes a resource of v3 for clients of some API version,
 // deterministically. It gives nil without an error for what did not exist at
-// the time of the form. A ttl > 0 is told to those who understand it.
+// the time of the API version. A ttl > 0 is told to those who understand it.
 func EncodeAs(as rpc.As, name string, kind Kind, m proto.Message, ttl time.Duration) (*Encoded, error) {
 	value, err := translate(as.API, kind, m)
 	if err != nil || value == nil {
@@ -222,7 +222,7 @@ func (e *Encoded) Steers() string {
 // JSON gives an encoded resource as JSON, with its type under "@type"
 // and the field names of the proto files, as old clients want them. It must not
 // be one with a TTL.
-func JSON(form rpc.APIVersion, r *Encoded) ([]byte, error) {
+func JSON(api rpc.APIVersion, r *Encoded) ([]byte, error) {
 	body := &anypb.Any{}
 	if err := proto.Unmarshal(r.Body, body); err != nil {
 		return nil, fmt.Errorf("resource %q: %w", r.Name, err)
@@ -231,7 +231,7 @@ func JSON(form rpc.APIVersion, r *Encoded) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resource %q: %w", r.Name, err)
 	}
-	if form == rpc.V2017 && body.GetTypeUrl() == EndpointsURLv2 {
+	if api == rpc.V2017 && body.GetTypeUrl() == EndpointsURLv2 {
 		return withDrop2017(out, body.GetValue())
 	}
 	return out, nil

@@ -18,27 +18,27 @@ import (
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
-// translate encodes a resource of v3 in a form. It gives nil where the form has
+// translate encodes a resource of v3 in an API version. It gives nil where the API version has
 // no such resource.
 //
 // Nearly all messages that v3 took over from v2 kept their field numbers, so
 // the bytes of v3 are read with the types of v2, and what those don't know is
 // left out.
-func translate(form rpc.APIVersion, kind Kind, m proto.Message) ([]byte, error) {
-	value, err := translated(form, m)
+func translate(api rpc.APIVersion, kind Kind, m proto.Message) ([]byte, error) {
+	value, err := translated(api, m)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s in form %s: %w", kind, form, err)
+		return nil, fmt.Errorf("encode %s as %s: %w", kind, api, err)
 	}
 	return value, nil
 }
 
-func translated(form rpc.APIVersion, m proto.Message) ([]byte, error) {
-	if form == rpc.V3 {
+func translated(api rpc.APIVersion, m proto.Message) ([]byte, error) {
+	if api == rpc.V3 {
 		return deterministic.Marshal(m)
 	}
 	switch m := m.(type) {
 	case *endpointv3.ClusterLoadAssignment:
-		if form == rpc.V2017 {
+		if api == rpc.V2017 {
 			return marshalOnly(assignment2017(m), assignmentFields2017)
 		}
 		return reread(m, &apiv2.ClusterLoadAssignment{})
@@ -47,17 +47,17 @@ func translated(form rpc.APIVersion, m proto.Message) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if form == rpc.V2017 {
+		if api == rpc.V2017 {
 			return cluster2017(old)
 		}
 		return reread(old, &apiv2.Cluster{})
 	case *listenerv3.Listener:
-		if form == rpc.V2017 {
+		if api == rpc.V2017 {
 			return nil, nil // API listeners came later
 		}
 		return listenerV2(m)
 	default: // routes
-		if form == rpc.V2017 {
+		if api == rpc.V2017 {
 			return marshalOnly(m, routeFields2017)
 		}
 		return reread(m, &apiv2.RouteConfiguration{})
@@ -103,7 +103,7 @@ func clusterBefore3(m *clusterv3.Cluster) (*clusterv3.Cluster, error) {
 	return c, err
 }
 
-// cluster2017 encodes a cluster in the form of 2017; nil where that would be
+// cluster2017 encodes a cluster in the API version of 2017; nil where that would be
 // plaintext instead of TLS. Endpoints of a protocol that is not known
 // beforehand are spoken to in HTTP/1.
 func cluster2017(c *clusterv3.Cluster) ([]byte, error) {

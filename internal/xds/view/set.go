@@ -146,14 +146,14 @@ func newStatic(spec *isobar.Service, limit uint32, old *static) *static {
 }
 
 func (s *static) get(b *Builder, as rpc.As, kind resource.Kind, name string) *Resource {
-	form, grpc := as.API, as.GRPC && kind == resource.Cluster
+	api, grpc := as.API, as.GRPC && kind == resource.Cluster
 	old := as.OldEnvoy && kind == resource.Cluster && s.spec.ORCA.On
-	at := &s.slots[kind][form]
+	at := &s.slots[kind][api]
 	switch {
 	case name != s.spec.Name || as.Mark != 0 || old:
-		at = s.renamed.slot(staticKey{kind, form, grpc, name, as.Mark, old}, &b.renamed)
+		at = s.renamed.slot(staticKey{kind, api, grpc, name, as.Mark, old}, &b.renamed)
 	case grpc:
-		at = &s.grpc[form]
+		at = &s.grpc[api]
 	}
 	return at.get(func() (*Resource, error) {
 		m, err := resource.StaticOf(kind, &s.spec, name, grpc)
@@ -165,7 +165,7 @@ func (s *static) get(b *Builder, as rpc.As, kind resource.Kind, name string) *Re
 		}
 		var r *Resource
 		if err == nil {
-			r, err = resource.EncodeAs(rpc.As{API: form}, name, kind, m, 0)
+			r, err = resource.EncodeAs(rpc.As{API: api}, name, kind, m, 0)
 		}
 		if err != nil {
 			b.refuse(kind, Refusal{Service: s.spec.Name, Err: err})
@@ -190,9 +190,9 @@ type serverListeners struct {
 
 // get gives the listener of that name; nil when it is not that of a gRPC server.
 // Servers that ask for one speak v3.
-func (l *serverListeners) get(b *Builder, form rpc.APIVersion, name string) *Resource {
+func (l *serverListeners) get(b *Builder, api rpc.APIVersion, name string) *Resource {
 	said, ok := resource.ParseServerListener(name)
-	if !ok || form != rpc.V3 {
+	if !ok || api != rpc.V3 {
 		return nil
 	}
 	l.mu.Lock()
