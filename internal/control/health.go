@@ -162,12 +162,12 @@ func (h *healthWatch) ages() (out []plan.InputAge) {
 
 // show stores the values of metrics for scrapes.
 func (h *healthWatch) show() {
-	book := h.monitor.VerdictTable()
-	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(h.monitor.Placement().Shortfalls),
+	table := h.monitor.VerdictTable()
+	view := healthView{summaries: map[string]health.Summary{}, alarms: len(table.Alarms()), shortfalls: len(h.monitor.Placement().Shortfalls),
 		silent: len(h.monitor.Silent()), suspects: h.monitor.Suspected(),
 	}
-	for _, name := range book.Services() {
-		view.summaries[name] = book.Summary(name)
+	for _, name := range table.Services() {
+		view.summaries[name] = table.Summary(name)
 	}
 	h.shown.Store(&view)
 }

@@ -82,7 +82,7 @@ func (l *Loop) Retime() {
 // the plan. What can happen to the state, all of it here:
 //
 //	topology changed   reapply at once, or when the hold-off since the last is over
-//	health changed     book what checkers say, or soon, after a look just before; the same, if clients should know
+//	health changed     record what checkers say, or soon, after a look just before; the same, if clients should know
 //	health due         the same: votes age, and changes that were held back come out
 //	asked              answer an operator
 //	hold-off over      reapply

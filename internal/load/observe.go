@@ -71,7 +71,7 @@ func (s *serviceAdherence) judge(src *sourceEvidence, l *SourceLoad, spans []spa
 			_, failed = s.outcome(x, l.Window, 0)
 			landed = max(0, x.Issued*seconds-failed)
 		}
-		src.pair(planned.locality).book(now, planned, landed, failed, total)
+		src.pair(planned.locality).record(now, planned, landed, failed, total)
 	}
 	for i := range l.Landed {
 		x := &l.Landed[i]

@@ -7,10 +7,10 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// book adds a round to the pair's open window and closes it when it holds enough. The share may
+// record adds a round to the pair's open window and closes it when it holds enough. The share may
 // have changed during the round: missing requests are compared with the smallest share, landed
 // ones with the largest.
-func (p *pair) book(now time.Time, share span, landed, failed, total float64) {
+func (p *pair) record(now time.Time, share span, landed, failed, total float64) {
 	if share.low <= 0 || (!p.barred.IsZero() && share.high > share.low*probeChange) {
 		return // clients came in or left meanwhile: any number would do
 	}

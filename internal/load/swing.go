@@ -112,7 +112,7 @@ func (s *source) swings(now time.Time, interval, wall time.Duration, memory *mom
 		s.swing.ratio = 0
 		return
 	}
-	s.swing.book(spans)
+	s.swing.record(spans)
 	if expected <= 0 {
 		s.swing.ratio = sent / usual
 		return
@@ -147,8 +147,8 @@ func (f *flow) accustom() {
 	f.usual += (rate - f.usual) / float64(f.habits)
 }
 
-// book adds a tick to the means.
-func (s *swing) book(spans []moment) {
+// record adds a tick to the means.
+func (s *swing) record(spans []moment) {
 	product, next, chance, weight, above, mean := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 	for i := range spans {
 		x := &spans[i]

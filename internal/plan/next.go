@@ -193,8 +193,8 @@ type Input struct {
 	// by service; read only with Load.
 	Learned []LearnedService
 	// Ages says how old inputs are, sorted by service, then kind: what is not
-	// listed is fresh, or not there. That of load reports stands in Load. Ages and
-	// Ladder are read only with Load.
+	// listed is fresh, or not there. That of load reports is in Load. Ages and
+	// Degradation are read only with Load.
 	Ages        []InputAge
 	Degradation Degradation // complete
 	// Paused says what operators froze.

@@ -280,7 +280,7 @@ type Regression struct {
 	Over   float64 `json:"over"`   // that landed above the ceilings
 }
 
-// regressionGuard adds up to a Strain, in requests.
+// regressionGuard adds up to a Regression, in requests.
 type regressionGuard struct {
 	from, at     time.Time
 	sent, errors float64
