@@ -29,10 +29,10 @@ func Assign(in Input) *Result {
 		suppress(&d.pacing, moved, d.units, d.load, caps)
 	}
 	moveCappedUnits(rows, d.units, d.load, caps, full)
-	room := t.headrooms(d.load)
+	headroom := t.headrooms(d.load)
 	for i := range rows {
 		if rows[i].rate <= 0 { // they load nothing, so they do not concern each other
-			d.answerIdle(i, room, moved[i])
+			d.answerIdle(i, headroom, moved[i])
 		}
 	}
 	return d.result()
@@ -71,12 +71,12 @@ func ForNewSource(r *Result, prices []float64, source Source) *isobar.Assignment
 	rows, below := newRows(t, in.Sources)
 	n := len(t.sites)
 	d := &decision{units: newGrid[int](1, n), below: below, pacing: newPacing(t, rows, newShares(1, n), newShares(1, n))}
-	room := make([]float64, n)
+	headroom := make([]float64, n)
 	if len(r.Load) == n {
-		room = t.headrooms(r.Load)
+		headroom = t.headrooms(r.Load)
 	}
-	d.answerIdle(0, room, false)
-	return newBuilder(t, room).build(&rows[0], d.units.of(0))
+	d.answerIdle(0, headroom, false)
+	return newBuilder(t, headroom).build(&rows[0], d.units.of(0))
 }
 
 // decideMembers decides for the sources with demand which sites are part of their
@@ -92,12 +92,12 @@ func decideMembers(t *terms, rows []row, from, want shares, below grid[int]) {
 }
 
 // answerIdle does for a source without demand what the stages from wantAll to suppress
-// do for the others. room is what these leave.
-func (d *decision) answerIdle(i int, room []float64, moved bool) {
+// do for the others. headroom is what these leave.
+func (d *decision) answerIdle(i int, headroom []float64, moved bool) {
 	t, s := d.t, d.at(i)
 	none := make([]float64, len(t.sites))
 	deciding := t.in.deciding()
-	s.wantIdle(t, s.from, s.want, room)
+	s.wantIdle(t, s.from, s.want, headroom)
 	if deciding || s.prev == nil {
 		e := entry{row: s.row, t: t, from: s.from, want: s.want, below: d.below.of(i), load: none}
 		e.decideMembership(deciding)

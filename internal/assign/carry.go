@@ -106,13 +106,13 @@ func replace(p *placing) {
 // sources that have an answer, when those that are new have taken what they are
 // going to get.
 func spare(t *terms, rows []row, load []float64) []float64 {
-	taken, room := slices.Clone(load), t.headrooms(load)
+	taken, headroom := slices.Clone(load), t.headrooms(load)
 	addFresh(taken, rows, func(i int) []float64 {
 		r := &rows[i]
 		switch {
 		case r.byHeadroom(t):
 			guess := make([]float64, len(t.sites))
-			r.byCost(t, guess, room)
+			r.byCost(t, guess, headroom)
 			return guess
 		case r.target != nil && t.mode != isobar.ModeObserve:
 			return r.target
@@ -185,10 +185,10 @@ func relieveShrunk(p *placing, moved []bool) {
 	if !some {
 		return
 	}
-	room := spare(t, p.rows, load)
-	for l := range room {
+	headroom := spare(t, p.rows, load)
+	for l := range headroom {
 		if excess[l] > 0 {
-			room[l] = 0
+			headroom[l] = 0
 		}
 	}
 	origin := make([][]float64, len(p.rows))
@@ -200,7 +200,7 @@ func relieveShrunk(p *placing, moved []bool) {
 			}
 		}
 	}
-	p.nearest(room, p.open)
+	p.nearest(headroom, p.open)
 	for i := range p.rows {
 		if origin[i] == nil {
 			continue

@@ -38,7 +38,7 @@ const sameDistance = 1e-9
 // nearest puts the rows' lost shares onto the nearest permitted sites with headroom: the closest
 // pairs of source and site first, ties split by headroom. A share without any such site stays
 // lost.
-func (p *placing) nearest(room []float64, may func(i, site int) bool) {
+func (p *placing) nearest(headroom []float64, may func(i, site int) bool) {
 	sites := p.t.sites
 	prefers := slices.ContainsFunc(sites, func(s Site) bool { return s.Preferred })
 	rank := func(l int) int {
@@ -53,7 +53,7 @@ func (p *placing) nearest(room []float64, may func(i, site int) bool) {
 			continue
 		}
 		for l := range sites {
-			if room[l] > 0 && may(i, l) {
+			if headroom[l] > 0 && may(i, l) {
 				legs = append(legs, leg{rank: rank(l), dist: p.rows[i].dist[l], row: i, site: l})
 			}
 		}
@@ -66,16 +66,16 @@ func (p *placing) nearest(room []float64, may func(i, site int) bool) {
 		for j < len(legs) && legs[j].row == legs[i].row && legs[j].rank == legs[i].rank && legs[j].dist-legs[i].dist <= sameDistance {
 			j++
 		}
-		p.fill(legs[i].row, legs[i:j], room)
+		p.fill(legs[i].row, legs[i:j], headroom)
 		i = j
 	}
 }
 
 // fill puts as much of the row's lost share as fits onto equally distant sites.
-func (p *placing) fill(i int, legs []leg, room []float64) {
+func (p *placing) fill(i int, legs []leg, headroom []float64) {
 	total := 0.0
 	for _, g := range legs {
-		total += room[g.site]
+		total += headroom[g.site]
 	}
 	if total <= 0 || p.lost[i] <= 0 {
 		return
@@ -85,9 +85,9 @@ func (p *placing) fill(i int, legs []leg, room []float64) {
 		share = min(share, total/rate)
 	}
 	for _, g := range legs {
-		part := share * room[g.site] / total
+		part := share * headroom[g.site] / total
 		p.into.of(i)[g.site] += part
-		room[g.site] = max(0, room[g.site]-part*rate)
+		headroom[g.site] = max(0, headroom[g.site]-part*rate)
 	}
 	p.lost[i] = max(0, p.lost[i]-share)
 }
@@ -134,9 +134,9 @@ func (r *row) splitInto(dst []float64, share float64) {
 
 // splitNear puts everything on the open sites whose cost is at most bound, in
 // proportion to headroom, or, where none has headroom, to what they are made for.
-func (r *row) splitNear(dst, cost []float64, bound float64, room []float64) {
+func (r *row) splitNear(dst, cost []float64, bound float64, headroom []float64) {
 	in := func(l int) bool { return r.open(l) && cost[l] <= bound }
-	for _, measure := range [][]float64{room, r.scope.spread} {
+	for _, measure := range [][]float64{headroom, r.scope.spread} {
 		total := 0.0
 		for l := range dst {
 			if in(l) {

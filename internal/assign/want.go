@@ -27,10 +27,10 @@ func wantAll(t *terms, rows []row, from shares) shares {
 		load = t.loads(rows, from)
 		addFresh(load, rows, want.of)
 	}
-	room := t.headrooms(load)
+	headroom := t.headrooms(load)
 	for i := range rows {
 		if r := &rows[i]; r.rate > 0 && r.byHeadroom(t) {
-			r.wantHeadroom(t, want.of(i), room)
+			r.wantHeadroom(t, want.of(i), headroom)
 		}
 	}
 	for i := range rows {
@@ -51,7 +51,7 @@ func wantAll(t *terms, rows []row, from shares) shares {
 
 // wantIdle is wantAll for a source without demand. Room is what the published
 // shares of the others leave.
-func (r *row) wantIdle(t *terms, from, want, room []float64) {
+func (r *row) wantIdle(t *terms, from, want, headroom []float64) {
 	switch {
 	case r.target != nil && t.mode != isobar.ModeObserve:
 		addScaled(want, r.target, 1/sum(r.target))
@@ -61,7 +61,7 @@ func (r *row) wantIdle(t *terms, from, want, room []float64) {
 		copy(want, r.base)
 		r.note(ReasonBaseline, isobar.Locality{}, whyBaseline(t.mode))
 	default:
-		r.wantHeadroom(t, want, room)
+		r.wantHeadroom(t, want, headroom)
 	}
 	r.shape(t, want)
 	r.addProbes(t, want)
@@ -121,8 +121,8 @@ func placeMissing(t *terms, rows []row, want shares) {
 }
 
 // wantHeadroom answers a row from prices and headroom.
-func (r *row) wantHeadroom(t *terms, want, room []float64) {
-	best := r.byCost(t, want, room)
+func (r *row) wantHeadroom(t *terms, want, headroom []float64) {
+	best := r.byCost(t, want, headroom)
 	switch {
 	case r.src.Locality.IsZero():
 		r.note(ReasonNoDemand, isobar.Locality{}, "clients without a locality: by headroom alone")
@@ -142,10 +142,10 @@ func (r *row) wantHeadroom(t *terms, want, room []float64) {
 // byCost splits a row over the sites that cost it least, by headroom, and tells
 // what the cheapest costs, ms: any site for clients without a locality, the
 // nearest without prices.
-func (r *row) byCost(t *terms, dst, room []float64) (best float64) {
+func (r *row) byCost(t *terms, dst, headroom []float64) (best float64) {
 	switch {
 	case r.src.Locality.IsZero():
-		r.splitNear(dst, r.dist, largestOf(r.dist), room)
+		r.splitNear(dst, r.dist, largestOf(r.dist), headroom)
 		return 0
 	case !t.priced():
 		copy(dst, r.base)
@@ -159,7 +159,7 @@ func (r *row) byCost(t *terms, dst, room []float64) (best float64) {
 			best, found = cost[l], true
 		}
 	}
-	r.splitNear(dst, cost, best+sameCost, room)
+	r.splitNear(dst, cost, best+sameCost, headroom)
 	return best
 }
 
@@ -208,16 +208,16 @@ func keepMost(t *terms, rows []row, from, want shares) {
 	if cuts == nil {
 		return
 	}
-	room := t.headrooms(t.loads(rows, want))
-	keepBack := func(room []float64) {
+	headroom := t.headrooms(t.loads(rows, want))
+	keepBack := func(headroom []float64) {
 		for i := range rows {
 			if r := &rows[i]; cuts[i] != nil && r.prev != nil {
-				p.lost[i] = r.keepBack(t, from.of(i), want.of(i), p.lost[i], room)
+				p.lost[i] = r.keepBack(t, from.of(i), want.of(i), p.lost[i], headroom)
 			}
 		}
 	}
-	keepBack(room)
-	p.nearest(room, p.unbounded)
+	keepBack(headroom)
+	p.nearest(headroom, p.unbounded)
 	keepBack(nil)
 	for i := range rows {
 		if p.lost[i] > 0 { // nothing else is left
@@ -260,8 +260,8 @@ func (r *row) whyHeld(l int, most float64) string {
 }
 
 // keepBack leaves what was cut on the sites that the row would leave for it, up to
-// their room; nil = however much it is. It gives what is left of it.
-func (r *row) keepBack(t *terms, from, want []float64, lost float64, room []float64) float64 {
+// their headroom; nil = however much it is. It gives what is left of it.
+func (r *row) keepBack(t *terms, from, want []float64, lost float64, headroom []float64) float64 {
 	for range 2 {
 		leaving := 0.0
 		stays := func(l int) float64 {
@@ -269,8 +269,8 @@ func (r *row) keepBack(t *terms, from, want []float64, lost float64, room []floa
 				return 0
 			}
 			d := max(0, from[l]-want[l])
-			if room != nil && t.ceilings && r.rate > 0 {
-				d = min(d, room[l]/r.rate)
+			if headroom != nil && t.ceilings && r.rate > 0 {
+				d = min(d, headroom[l]/r.rate)
 			}
 			return d
 		}
@@ -286,8 +286,8 @@ func (r *row) keepBack(t *terms, from, want []float64, lost float64, room []floa
 			d := part * stays(l)
 			want[l] += d
 			freed -= d
-			if room != nil {
-				room[l] = math.Max(0, room[l]-d*r.rate)
+			if headroom != nil {
+				headroom[l] = math.Max(0, headroom[l]-d*r.rate)
 			}
 		}
 		lost = math.Max(0, freed)

@@ -294,14 +294,14 @@ func (s *site) limit(of *Service, i int) LimitedSite {
 
 // counting finds the limit that allows the site at i the least, and how much that is,
 // requests/s, what nobody reports included; -1 where none tells.
-func (s *site) counting(of *Service, i int, room float64) (by int, least float64) {
+func (s *site) counting(of *Service, i int, headroom float64) (by int, least float64) {
 	by = -1
 	for j := range of.Spec.Limits {
 		limit := &of.Spec.Limits[j]
 		if limit.DryRun {
 			continue
 		}
-		rate, _ := of.Site(i).allows(limit, s.Group, room)
+		rate, _ := of.Site(i).allows(limit, s.Group, headroom)
 		if rate > 0 && (by < 0 || rate < least) {
 			by, least = j, rate
 		}
