@@ -158,16 +158,16 @@ func writeUnknown(line func(name, format string, args ...any), clusters []string
 	line("unknown", "clients report load on clusters that are no services: %s%s", strings.Join(names, ", "), more)
 }
 
-// writeReserves prints which services would not stand the loss of a zone.
+// writeReserves prints which services would not survive the loss of a zone.
 func writeReserves(line func(name, format string, args ...any), r *admin.ReserveSummary) {
 	switch {
 	case r == nil, r.Services == 0: // nothing was played: there is no traffic, or no declared capacity
 		return
 	case r.Failing == 0:
-		line("n-1", "%s the loss of any zone%s, checked %s ago", count(r.Services, "service stands", "services stand"), atLimit(r), age(r.AgeSeconds))
+		line("n-1", "%s the loss of any zone%s, checked %s ago", count(r.Services, "service survives", "services survive"), atLimit(r), age(r.AgeSeconds))
 		return
 	}
-	line("n-1", "%d of %s would not stand the loss of a zone%s, checked %s ago",
+	line("n-1", "%d of %s would not survive the loss of a zone%s, checked %s ago",
 		r.Failing, count(r.Services, "service", "services"), atLimit(r), age(r.AgeSeconds))
 	for i := range r.Worst {
 		w := &r.Worst[i]
@@ -182,7 +182,7 @@ func writeReserves(line func(name, format string, args ...any), r *admin.Reserve
 	}
 }
 
-// atLimit counts the services that stand the loss of a zone, but are at their limit, in words; empty for none.
+// atLimit counts the services that survive the loss of a zone, but are at their limit, in words; empty for none.
 func atLimit(r *admin.ReserveSummary) string {
 	if r.AtLimit == 0 {
 		return ""
