@@ -18,7 +18,10 @@ import (
 type WatchOptions struct {
 	// Current is the content that is in force already: only another one is
 	// handed on.
-	Current  []byte
+	Current []byte
+	// InForce reports whether a content is in force, for an owner who also takes contents that
+	// it has read by itself; nil = it is the last one that was handed on.
+	InForce  func(data []byte) bool
 	Poll     time.Duration // how often the file is read without notice; default 30 s
 	Stable   time.Duration // how long a new content must stay the same before it counts; default 1.5 s
 	MaxBytes int64         // a longer file is refused; default 32 MiB
@@ -101,9 +104,11 @@ func (f *follower) check() (again time.Duration) {
 	if err != nil {
 		sum = sha256.Sum256([]byte(err.Error())) // a file that is replaced may be away for a moment
 	}
-	if err == nil && sum == f.good {
+	if err == nil && f.inForce(data, sum) {
 		f.settling.Done()
-		if f.refused != "" { // a bad content was taken back
+		if sum != f.good {
+			f.taken(sum)
+		} else if f.refused != "" { // a bad content was taken back
 			f.opts.Logger.Info("configuration file is as it was before the error", "path", f.path)
 		}
 		f.accepted()
@@ -124,12 +129,24 @@ func (f *follower) check() (again time.Duration) {
 		f.refuse(err)
 		return 0
 	}
-	f.good = sum
 	f.settling.Done()
-	f.metrics.reloads.WithLabelValues("ok").Inc()
-	f.opts.Logger.Info("configuration file reloaded", "path", f.path)
+	f.taken(sum)
 	f.accepted()
 	return 0
+}
+
+func (f *follower) inForce(data []byte, sum [sha256.Size]byte) bool {
+	if f.opts.InForce == nil {
+		return sum == f.good
+	}
+	return f.opts.InForce(data)
+}
+
+// taken records that another content is in force.
+func (f *follower) taken(sum [sha256.Size]byte) {
+	f.good = sum
+	f.metrics.reloads.WithLabelValues("ok").Inc()
+	f.opts.Logger.Info("configuration file reloaded", "path", f.path)
 }
 
 // state is a sum of a content and of when it was written: looks that are far apart may

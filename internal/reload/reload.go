@@ -163,15 +163,23 @@ func (c *Configuration) Follow(ctx context.Context, start func(func() error)) {
 	})
 	start(func() error {
 		discovery.WatchFile(ctx, c.path, discovery.WatchOptions{
-			Current: c.inForce(), Refused: c.noteFile, Trigger: c.trigger, Logger: c.log, Registerer: c.registerer,
+			Current: c.atStart(), InForce: c.inForce, Refused: c.noteFile, Trigger: c.trigger, Logger: c.log, Registerer: c.registerer,
 		}, c.reload)
 		return nil
 	})
 }
 
-// inForce gives up the content of the file at the start; none if a part of it is held, so that the
+// inForce reports whether a content of the file is in force. The watcher of the file does not know
+// it by itself: Reload takes contents, too.
+func (c *Configuration) inForce(data []byte) bool {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	return digestOf(data) == c.held.digest
+}
+
+// atStart gives up the content of the file at the start; none if a part of it is held, so that the
 // watcher of the file does not take it for the content in force.
-func (c *Configuration) inForce() []byte {
+func (c *Configuration) atStart() []byte {
 	c.held.mu.Lock()
 	defer c.held.mu.Unlock()
 	data := c.data

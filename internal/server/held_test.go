@@ -277,6 +277,20 @@ func TestLargeRemovalsAreHeld(t *testing.T) {
 	w.in()
 }
 
+// A file that Isobar took because it was asked to, and that was taken back before the watcher of
+// the file had read it, does not stay in force.
+func TestReloadedFileThatIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d", "e")
+	w.write("a", "b", "c", "d")
+	if _, err := w.Reload(""); err != nil {
+		t.Fatal(err)
+	}
+	w.in("a", "b", "c", "d")
+	w.write("a", "b", "c", "d", "e")
+	w.in("a", "b", "c", "d", "e")
+}
+
 // TestLargeRemovalsAreHeldAtStart: a file that lost them while the process was
 // down takes nothing away, either.
 func TestLargeRemovalsAreHeldAtStart(t *testing.T) {
