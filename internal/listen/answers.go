@@ -21,9 +21,10 @@ import (
 
 // Bounds of answers that are made for one client, unlike what is pushed, which
 // all share. gRPC keeps them until the client gives it window, whether or not
-// its stream has ended, and HTTP until the client reads.
+// its stream has ended, and HTTP until the client reads. gRPC would put one of more than 32 KiB
+// into a buffer of 1 MiB, which only those that count are not.
 const (
-	largeAnswer = 64 << 10         // what is smaller is not counted
+	largeAnswer = 4 << 10          // what is smaller is not counted
 	mostAnswers = 256 << 20        // large ones that clients have yet to take; of one address half
 	takeAnswer  = 30 * time.Second // to take one over HTTP
 	pollTime    = 2 * time.Minute  // of a poll, which may be kept waiting for one

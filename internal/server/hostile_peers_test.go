@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -387,6 +388,53 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 		}
 		t.Errorf("after the client has gone: %v", err)
 	})
+}
+
+// TestAnswersTakeAboutTheirSize: answers of streams that nobody reads take no more memory than counts for them. gRPC
+// puts a message of more than 32 KiB into a buffer of 1 MiB.
+func TestAnswersTakeAboutTheirSize(t *testing.T) {
+	const streams, least, most = 100, 32 << 10, 200 << 10 // bytes of each answer
+	inSweep(t, func(w *sweepWorld) {
+		question := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{
+			FileContainingSymbol: "envoy.service.discovery.v3.AggregatedDiscoveryService",
+		}}
+		one, err := reflectionpb.NewServerReflectionClient(w.conn).ServerReflectionInfo(w.t.Context())
+		if err == nil {
+			err = one.Send(question)
+		}
+		if err != nil {
+			w.t.Error(err)
+			return
+		}
+		if sample, err := one.Recv(); err != nil || proto.Size(sample) < least || proto.Size(sample) > most {
+			w.t.Errorf("an answer of %d bytes, %v: unfit for this test", proto.Size(sample), err)
+		}
+		if err := one.CloseSend(); err != nil {
+			w.t.Error(err)
+		}
+		p := w.peer(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		go p.answer()
+		before := inUse()
+		for range streams {
+			if err := p.call(reflectionpb.ServerReflection_ServerReflectionInfo_FullMethodName, w.encode(question)); err != nil {
+				w.t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if took := (inUse() - before) / streams; took > most {
+			w.t.Errorf("each answer takes %d KiB, want at most %d", took>>10, most>>10)
+		}
+		_ = p.Close()
+		synctest.Wait()
+	})
+}
+
+// inUse is how many bytes the heap holds, without garbage.
+func inUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // ask makes a whole request, with an empty message.
