@@ -12,6 +12,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"golang.org/x/net/http2"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/bench/internal/rawclient"
@@ -136,6 +137,13 @@ func messageAttacks() []attack {
 				}
 			}
 			return nil
+		}},
+		{name: "reflection-deaf", what: "1,000 reflection streams that ask 100 times and never read", deaf: true, do: func(c *rawclient.Attacker) error {
+			const method = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+			question := encoded(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{
+				FileContainingSymbol: "envoy.service.discovery.v3.AggregatedDiscoveryService",
+			}})
+			return each(method, nil, bytes.Repeat(rawclient.Framed(question, false), 100), largest)(c)
 		}},
 		{name: "names", what: "100 streams that ask for 20,000 names each", do: func(c *rawclient.Attacker) error {
 			return some(c, streams/10, adsMethod, func(i int) []byte {

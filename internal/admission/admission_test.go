@@ -128,7 +128,7 @@ func TestPace(t *testing.T) {
 }
 
 func TestBudgets(t *testing.T) {
-	b := admission.NewBudgets(2, 1)
+	b := admission.NewBudgets(2, 1, 1)
 	open := func(peer string, want admission.Reason) *admission.Stream {
 		t.Helper()
 		s, why := b.Open(peer, admission.LoadReports)
@@ -153,6 +153,13 @@ func TestBudgets(t *testing.T) {
 	locate(other, "eu/b", "")
 	if s, why := b.Open("a", admission.Discovery); why != "" {
 		t.Errorf("another kind: %q", why)
+	} else {
+		s.Close()
+	}
+	if s, why := b.Open("a", admission.Operation); why != "" {
+		t.Errorf("the first one of an operator: %q", why)
+	} else if _, why := b.Open("a", admission.Operation); why != admission.PeerStreams {
+		t.Errorf("the second one of an operator: %q, want %q", why, admission.PeerStreams)
 	} else {
 		s.Close()
 	}

@@ -23,7 +23,7 @@ const (
 // Budgets bound how many streams one peer may hold open at once. The state of a peer ends with
 // its last stream. They are safe for concurrent use.
 type Budgets struct {
-	streams    int // of each kind
+	streams    [kinds]int
 	localities int
 
 	mu    sync.Mutex
@@ -36,10 +36,15 @@ type account struct {
 	localities map[isobar.Locality]int // streams in each
 }
 
-// NewBudgets makes budgets of open streams of each kind and different
-// localities for each peer.
-func NewBudgets(streams, localities int) *Budgets {
-	return &Budgets{streams: streams, localities: localities, peers: map[string]*account{}}
+// NewBudgets makes budgets of open streams of each kind, of which those of operators have a limit
+// of their own, and different localities for each peer.
+func NewBudgets(streams, operations, localities int) *Budgets {
+	b := &Budgets{localities: localities, peers: map[string]*account{}}
+	for k := range b.streams {
+		b.streams[k] = streams
+	}
+	b.streams[Operation] = min(streams, operations)
+	return b
 }
 
 // Open books a stream of a peer, or gives the reason why not. A stream that was
@@ -52,7 +57,7 @@ func (b *Budgets) Open(peer string, k Kind) (*Stream, Reason) {
 	case a == nil:
 		a = &account{}
 		b.peers[peer] = a
-	case a.streams[k] >= b.streams:
+	case a.streams[k] >= b.streams[k]:
 		return nil, PeerStreams
 	}
 	a.streams[k]++
@@ -117,15 +122,17 @@ type Use struct {
 	Used, Most int
 }
 
-// Fullest returns the peer with most streams of one kind, and the peer with most localities; zero
+// Fullest returns the peer that is nearest to its limit of streams of one kind, and the peer with most localities; zero
 // without streams.
 func (b *Budgets) Fullest() (streams, localities Use) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, peer := range slices.Sorted(maps.Keys(b.peers)) {
 		a := b.peers[peer]
-		if n := slices.Max(a.streams[:]); n > streams.Used {
-			streams = Use{peer, n, b.streams}
+		for k, n := range a.streams {
+			if most := b.streams[k]; n*max(1, streams.Most) > streams.Used*most {
+				streams = Use{peer, n, most}
+			}
 		}
 		if n := len(a.localities); n > localities.Used {
 			localities = Use{peer, n, b.localities}

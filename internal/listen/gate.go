@@ -99,9 +99,9 @@ const maxAdminConnections = 2_000
 func (g *Gate) Limit(ls *Listeners) {
 	limits, now := g.cfg.XDS.Limits(), time.Now()
 	g.rate = admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
-	g.identities = admission.NewBudgets(limits.PeerStreams, limits.PeerLocalities)
-	g.addresses = admission.NewBudgets(g.cfg.XDS.AddressStreams(), limits.PeerLocalities)
-	g.requests = admission.NewBudgets(peerRequests, 0)
+	g.identities = admission.NewBudgets(limits.PeerStreams, peerOperations, limits.PeerLocalities)
+	g.addresses = admission.NewBudgets(g.cfg.XDS.AddressStreams(), peerOperations, limits.PeerLocalities)
+	g.requests = admission.NewBudgets(peerRequests, peerRequests, 0)
 	g.admission = admission.NewMetrics(g.opts.Registerer)
 	g.messages = admission.NewMessages(g.opts.MessageMemory, g.admission, g.messagesTookTooMuch)
 	pace := admission.NewPace(limits.StreamsPerSecond, limits.Burst, now)

@@ -103,6 +103,11 @@ const (
 	peerRequests = 1000             // of one address, under way at once
 )
 
+// peerOperations is how many streams one peer may have open of the services for operators. Unlike
+// discovery, these make an answer for each message, and a tool needs one stream: thousands of
+// them that do not read took a gigabyte.
+const peerOperations = 100
+
 // request is a single request on its way.
 type request struct {
 	booked  *admission.Stream

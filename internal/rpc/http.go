@@ -122,9 +122,13 @@ func LimitBody(w http.ResponseWriter, r *http.Request, limit int64) io.ReadClose
 }
 
 // HTTPRefusal answers a poll with a status that a stream would have ended with, and at a reached
-// limit with the time to try again.
+// limit with the time to try again. The server ends requests early at the limits of its memory and
+// when it stops: such a poll may come again, like a stream.
 func HTTPRefusal(w http.ResponseWriter, err error) {
 	st := status.Convert(err)
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		st = status.New(codes.Unavailable, "isobar: the server ended this request; try again later")
+	}
 	if st.Code() == codes.ResourceExhausted || st.Code() == codes.Unavailable {
 		w.Header().Set("Retry-After", RetryAfter())
 	}

@@ -3,6 +3,8 @@ package rpc_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -14,6 +16,17 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
+
+// TestRefusalOfAnEndedPoll: a poll whose context the server ended, as at the limits of its memory, may come again.
+func TestRefusalOfAnEndedPoll(t *testing.T) {
+	for _, err := range []error{context.Canceled, fmt.Errorf("waiting for a turn: %w", context.DeadlineExceeded)} {
+		w := httptest.NewRecorder()
+		rpc.HTTPRefusal(w, err)
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%v: %d, Retry-After %q, want %d and a time", err, w.Code, w.Header().Get("Retry-After"), http.StatusServiceUnavailable)
+		}
+	}
+}
 
 // TestRefusalsOfPolls: who polls is refused as who has a stream is. Those for
 // whom there is no room are told to come back, each at a time of its own.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -426,6 +427,33 @@ func TestAnswersTakeAboutTheirSize(t *testing.T) {
 		}
 		_ = p.Close()
 		synctest.Wait()
+	})
+}
+
+// TestStreamsOfOperatorsAreFew: one peer may open 100 streams of the services for operators, which make an answer for
+// each message. Thousands of reflection streams that read nothing took more than a gigabyte.
+func TestStreamsOfOperatorsAreFew(t *testing.T) {
+	const least, most = 90, 100
+	inSweep(t, func(w *sweepWorld) {
+		client := reflectionpb.NewServerReflectionClient(w.conn)
+		answered := 0
+		for range 2 * most {
+			stream, err := client.ServerReflectionInfo(w.t.Context())
+			if err == nil {
+				err = stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
+			}
+			if err == nil || errors.Is(err, io.EOF) {
+				_, err = stream.Recv()
+			}
+			if err == nil {
+				answered++
+			} else if status.Code(err) != codes.ResourceExhausted {
+				w.t.Errorf("refused with %v", err)
+			}
+		}
+		if answered < least || answered > most {
+			w.t.Errorf("%d of %d reflection streams are served, want %d to %d", answered, 2*most, least, most)
+		}
 	})
 }
 
