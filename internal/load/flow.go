@@ -297,6 +297,8 @@ func (f *flow) take(w window, byArrival bool, arrived time.Time, interval time.D
 	}
 	w.until = arrived.Add(-f.stream.lag)
 	w.since = w.until.Add(-w.length)
+	// Who reports more often than asked is not believed sooner.
+	pace := max(0, min(1, arrived.Sub(f.told).Seconds()/interval.Seconds()))
 	f.window, f.told, f.own = w, arrived, true
 	if w.rate() >= negligible { // reports of nothing are no history
 		if f.began.IsZero() {
@@ -307,7 +309,7 @@ func (f *flow) take(w window, byArrival bool, arrived time.Time, interval time.D
 		}
 	}
 	f.news += w.length
-	f.judge()
+	f.judge(pace)
 }
 
 // missing reports whether the stream is open and its report overdue.

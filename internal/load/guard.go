@@ -9,7 +9,7 @@ import (
 // doubted when it reports more than repute times its own mean and more than fair of the larger of the service's
 // capacity and demand. The jump counts up to those limits. While it lasts, the limit falls to fair of the
 // service, or to the node's own mean: real bursts are short, broken counters stay broken. Doubted
-// values do not enter the mean, which grows by patience a window only, so that an honest node
+// values do not enter the mean, which grows by patience a report interval only, so that an honest node
 // unlike all others is accepted in the end. The limit ends when the reports fall below it.
 const (
 	guardNodes   = 20
@@ -23,8 +23,9 @@ const (
 )
 
 // judge decides which part of the newest window counts. Windows without traffic say nothing about
-// the node's rate when it has traffic.
-func (f *flow) judge() {
+// the node's rate when it has traffic. pace is the part of a report interval that passed since the
+// window before arrived, at most 1.
+func (f *flow) judge(pace float64) {
 	rate, svc := f.window.rate(), f.source.service
 	f.weight = 1
 	f.windows++
@@ -37,7 +38,7 @@ func (f *flow) judge() {
 	claim := fair * max(svc.capacity, svc.demand)
 	switch {
 	case f.limit > 0:
-		f.mean *= 1 + patience
+		f.mean *= 1 + pace*patience
 		f.limit = min(rate, max(f.mean, claim, f.limit/2))
 	case svc.nodes >= guardNodes && f.busy >= guardWindows && rate > max(repute*f.mean, claim):
 		f.limit = max(repute*f.mean, claim)
@@ -48,13 +49,13 @@ func (f *flow) judge() {
 	}
 	f.fails += (f.window.failing() - f.fails) / f.experience()
 	f.failing += (f.window.failing() - f.failing) * min(1, rate*f.window.length.Seconds()/fewRequests)
-	f.learnProof()
+	f.learnProof(pace)
 	if f.limit > 0 {
 		return
 	}
 	step := (rate - f.mean) / f.experience()
 	if f.busy > meanWindows && rate > claim { // otherwise a node that grows steadily would never be doubted
-		step = min(step, patience*f.mean)
+		step = min(step, pace*patience*f.mean)
 	}
 	f.mean += step
 }

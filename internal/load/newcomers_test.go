@@ -5,6 +5,7 @@ package load_test
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -223,6 +224,65 @@ func TestLiarsWithPatience(t *testing.T) {
 				}
 				if proven := demand - unproven; proven > 1.01*(600+tc.proven) {
 					t.Fatalf("after %d reports %.0f requests/s may raise drops, want at most %.0f", k+1, proven, 600+tc.proven)
+				}
+			}
+		})
+	}
+}
+
+// TestVariationGainsNothing asserts that a liar gains nothing from the variation of honest clients: what
+// they send less for a moment is not what it sends in their place.
+func TestVariationGainsNothing(t *testing.T) {
+	const each = 600.0 / 90
+	random := rand.New(rand.NewPCG(1, 2))
+	c := honest(1200)
+	for _, m := range c.members {
+		m.rate = func(int) float64 { return max(0, each+2*random.NormFloat64()) }
+	}
+	c.run(60)
+	c.join(zoneA, "address 192.0.2.1", always(5800))
+	for k := range 120 {
+		if demand, unproven := total(c.run(1)); demand > 900 || demand-unproven > 750 {
+			t.Fatalf("after %d reports demand is %.0f, and %.0f may raise drops; the honest clients send 600", k+1, demand, demand-unproven)
+		}
+	}
+}
+
+// TestFrequentReportsGainNothing asserts that a liar which reports more often than it was asked to, or
+// on a new stream each time, is believed no sooner than one that reports once an interval.
+func TestFrequentReportsGainNothing(t *testing.T) {
+	const parts = 4 // as many as the server takes
+	for _, tc := range []struct {
+		name    string
+		says    uint64 // thousandths of an interval that each report says to cover
+		streams bool   // each report comes on a new stream
+	}{
+		{"quarters", 250, false},
+		{"quarters that say to be whole intervals", 1000, false},
+		{"quarters on new streams", 250, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := honest(1200)
+			liar := newClient(5000, load.AgentEnvoy)
+			liar.node.ID, liar.open = "liar", moment(c.k)
+			for k := range 400 {
+				for i := range parts {
+					length := interval * time.Duration(tc.says) / 1000
+					now := moment(c.k).Add(interval * time.Duration(i+1) / parts)
+					w := liar.window(report(now, sent(length, uint64(58_000*length.Seconds()))))
+					w.Account = "address 192.0.2.1"
+					c.tab.Merge([]load.StreamWindow{w})
+					if tc.streams {
+						end := liar.closed(now)
+						end.Account = w.Account
+						liar.id, liar.open = liar.id+1, now
+						next := liar.window()
+						next.Account = w.Account
+						c.tab.Merge([]load.StreamWindow{end, next})
+					}
+				}
+				if demand, unproven := total(c.run(1)); demand > 1000 || demand-unproven > 900 {
+					t.Fatalf("after %d intervals demand is %.0f, and %.0f may raise drops; the honest clients send 600", k+1, demand, demand-unproven)
 				}
 			}
 		})

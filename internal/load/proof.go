@@ -17,11 +17,11 @@ const (
 )
 
 // learnProof follows the counted load of a client. Once the client was compared with others, its
-// proof grows by patience a window, or by impatience while requests of clients with a long
+// proof grows by patience a report interval, or by impatience while requests of clients with a long
 // history fail. It falls as that of other clients does, also while requests fail: one quiet
 // window says little. For the same reason a crowded client stays crowded until its mean is
 // proven, too.
-func (f *flow) learnProof() {
+func (f *flow) learnProof(pace float64) {
 	counts := f.window.rate() * f.weight
 	if f.stranger { // its limit is for itself, that of its account is not known yet
 		counts = min(counts, (1+patience)*f.let)
@@ -32,9 +32,9 @@ func (f *flow) learnProof() {
 	step := (counts - f.proof) / f.experience()
 	switch {
 	case f.compared && f.source.service.failing && counts > f.proof:
-		step = min(counts-f.proof, impatience*f.proof)
+		step = min(counts-f.proof, pace*impatience*f.proof)
 	case f.compared:
-		step = min(step, patience*f.proof)
+		step = min(step, pace*patience*f.proof)
 	}
 	f.proof += step
 	if max(counts, f.mean) <= proofSlack*f.proof {

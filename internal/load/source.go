@@ -375,11 +375,12 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 }
 
 // stand follows the load of the known clients of a source. The load of known clients that leave
-// is kept for their replacements, as long as any client sends it.
+// is kept for their replacements, as long as any client sends it. Strangers are no known clients:
+// they may send the missing part of this load, and would add that to it each time it varies.
 func (s *source) stand(raw float64, now time.Time, wall, interval time.Duration) {
 	s.known, s.knownProven = 0, 0
 	for _, f := range s.flows {
-		if !f.newcomer(now, interval) {
+		if !f.stranger && !f.newcomer(now, interval) {
 			s.known += f.counted(now, interval)
 			s.knownProven += f.vouched(now, interval)
 		}
