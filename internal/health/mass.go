@@ -42,34 +42,34 @@ type mass struct {
 	all      bool              // the whole service is released
 }
 
-// judgeDown decides on the endpoints that are voted down.
-func (l *serviceVotes) judgeDown(b *voting, s *sight, candidates []*record) {
+// judgeLosses decides on the endpoints that are voted down or degraded.
+func (l *serviceVotes) judgeLosses(b *voting, s *sight, candidates []*record) {
 	if l.mass.active || len(candidates) > 0 {
-		l.watch(b, len(candidates))
+		l.watch(b, len(candidates) > 0)
 	}
 	ripe := b.since(l.mass.since) >= massIntervals*b.interval
 	for _, r := range candidates {
 		if !l.mass.active || (ripe && (l.mass.frees(r.locality) || (!l.reached(r.locality) && s.believes(l, r)))) {
-			l.flip(b, r, classDown)
+			l.flip(b, r, r.leaving)
 			continue
 		}
 		r.held = true
 	}
 }
 
-// watch reports whether more than half of the endpoints went down within massMemory, or within
-// one window where that is longer, or would now. While a mass flip lasts, endpoints count that
+// watch reports whether clients lost more than half of the endpoints within massMemory, or within
+// one window where that is longer, or would now: endpoints that are down or degraded. While a mass flip lasts, endpoints count that
 // went down shortly before it began: time alone does not confirm it. In localities where the
 // requests of clients succeed, or succeeded when an endpoint went down, all endpoints that are
 // down count, however long ago they went: checkers could take one endpoint every minute
 // otherwise, or one locality after the other, since endpoints that are down get no requests.
 // Endpoints that never came up, or are out of use, are no evidence of a present failure.
-func (l *serviceVotes) watch(b *voting, candidates int) {
+func (l *serviceVotes) watch(b *voting, candidates bool) {
 	from := b.now
 	if l.mass.active {
 		from = l.mass.since
 	}
-	flips, total := candidates, 0
+	flips, total := 0, 0
 	for i := range l.records {
 		r := &l.records[i]
 		if r.expected() {
@@ -77,7 +77,8 @@ func (l *serviceVotes) watch(b *voting, candidates int) {
 		}
 		total++
 		recent := time.Duration(from-r.since) <= max(l.rule.window, massMemory)
-		if classOf(r.status) == classDown && r.since != never && (r.opposed || l.reached(r.locality) || recent) {
+		lost := classOf(r.status).lost() && r.since != never && (r.opposed || l.reached(r.locality) || recent)
+		if lost || r.leaving != undecided {
 			flips++
 		}
 	}
@@ -89,7 +90,7 @@ func (l *serviceVotes) watch(b *voting, candidates int) {
 	switch {
 	case many && !l.mass.active:
 		l.mass.active, l.mass.since, l.mass.total = true, b.now, total
-	case l.mass.active && candidates == 0 && b.since(l.mass.since) >= l.rule.window, !many:
+	case l.mass.active && !candidates && b.since(l.mass.since) >= l.rule.window, !many:
 		l.mass = mass{}
 	}
 }
@@ -126,20 +127,29 @@ func (l *serviceVotes) alarm(b *voting) Alarm {
 	if !l.mass.active || b.since(l.mass.since) < massIntervals*b.interval {
 		return a
 	}
+	degraded := 0
 	for i := range l.records {
 		if r := &l.records[i]; r.held {
 			a.Held++
 			a.Localities = append(a.Localities, r.locality)
+			degraded += one(r.leaving == classDegraded)
 		}
+	}
+	votedAs := classDown.loss()
+	switch {
+	case degraded == a.Held:
+		votedAs = classDegraded.loss()
+	case degraded > 0:
+		votedAs += " or " + classDegraded.loss()
 	}
 	slices.SortFunc(a.Localities, isobar.Locality.Compare)
 	a.Localities = slices.Compact(a.Localities)
-	a.Why = fmt.Sprintf("%d of %d endpoints are voted down and not believed, because many of the service went down within minutes, "+
+	a.Why = fmt.Sprintf("%d of %d endpoints are voted %s and not believed, because many of the service went down within minutes, "+
 		"and their checkers reach few of the endpoints that other checkers reach: "+
-		"their own network may be at fault; release it if the service is really down", a.Held, a.Total)
+		"their own network may be at fault; release it if the service is really down", a.Held, a.Total, votedAs)
 	if served := slices.DeleteFunc(slices.Clone(a.Localities), func(at isobar.Locality) bool { return !l.reached(at) }); len(served) > 0 {
-		a.Why = fmt.Sprintf("%d of %d endpoints are voted down together with others, but the requests of clients succeed in %s: "+
-			"the checkers may be at fault; release it if these endpoints are really down", a.Held, a.Total, zoneNames(served))
+		a.Why = fmt.Sprintf("%d of %d endpoints are voted %s together with others, but the requests of clients succeed in %s: "+
+			"the checkers may be at fault; release it if these endpoints are really %s", a.Held, a.Total, votedAs, zoneNames(served), votedAs)
 	}
 	return a
 }
@@ -166,7 +176,7 @@ type seen struct{ up, votes int }
 
 func (s *seen) add(v *vote) {
 	s.votes++
-	if classOf(v.status) != classDown {
+	if !classOf(v.status).lost() {
 		s.up++
 	}
 }
@@ -211,12 +221,12 @@ func (s *sight) clear(v *vote, r *record, service string) bool {
 	return 2*(here.up-own.up) > here.votes-own.votes
 }
 
-// believes reports whether the checkers that vote an endpoint down are a quorum without those
-// that see few of the other endpoints up.
+// believes reports whether the checkers that vote an endpoint down or degraded are a quorum without
+// those that see few of the other endpoints up.
 func (s *sight) believes(l *serviceVotes, r *record) bool {
 	s.count()
 	t := s.table.count(r, l.rule, func(v *vote) bool { return s.clear(v, r, l.name) })
-	return t.agreed(l.rule) == classDown
+	return t.agreed(l.rule) == r.leaving
 }
 
 func zoneNames(zones []isobar.Locality) string {

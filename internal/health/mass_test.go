@@ -50,18 +50,50 @@ func TestASlowMassFlipIsHeldFromTheMiddle(t *testing.T) {
 	}
 }
 
-// What takes endpoints one by one, over minutes, is held from the middle as well.
+// What takes endpoints one by one, over minutes, is held from the middle as well. Clients lose
+// degraded endpoints like those that are down.
 func TestAMassFlipStepByStepIsHeld(t *testing.T) {
-	for _, pause := range []time.Duration{2 * time.Second, 10 * time.Second, 24 * time.Second} {
-		w := many(t)
-		dead := map[string]bool{}
-		w.says = downWhere(func(k health.Key) bool { return dead[k.Address] })
-		for i := range 18 {
-			dead[fmt.Sprintf("10.%d.0.%d:80", i%2, i/2)] = true
-			w.run(pause)
-			if n := w.count("web", isobar.Unhealthy); n > 10 && time.Duration(i)*pause < 5*time.Minute {
-				t.Fatalf("one each %v: %d of 20 are down after %v", pause, n, time.Duration(i)*pause)
+	for _, as := range []isobar.HealthStatus{isobar.Unhealthy, isobar.Timeout, isobar.Degraded} {
+		for _, pause := range []time.Duration{2 * time.Second, 10 * time.Second, 24 * time.Second} {
+			w := many(t)
+			lost := map[string]bool{}
+			w.says = func(_ string, k health.Key) isobar.HealthStatus {
+				if lost[k.Address] {
+					return as
+				}
+				return isobar.Healthy
 			}
+			for i := range 18 {
+				lost[fmt.Sprintf("10.%d.0.%d:80", i%2, i/2)] = true
+				w.run(pause)
+				if n := w.count("web", as); n > 10 && time.Duration(i)*pause < 5*time.Minute {
+					t.Fatalf("one each %v: %d of 20 are %s after %v", pause, n, as, time.Duration(i)*pause)
+				}
+			}
+		}
+	}
+}
+
+// An endpoint that is degraded and then goes down counts once, and to come back from down to
+// degraded is no loss.
+func TestDegradedEndpointsThatGoDownCountOnce(t *testing.T) {
+	w := many(t)
+	as := isobar.Degraded
+	w.says = func(_ string, k health.Key) isobar.HealthStatus {
+		if strings.HasPrefix(k.Address, "10.1.0.") && k.Address != "10.1.0.9:80" {
+			return as
+		}
+		return isobar.Healthy
+	}
+	for _, as = range []isobar.HealthStatus{isobar.Degraded, isobar.Unhealthy, isobar.Degraded} {
+		for range 10 {
+			w.step()
+			if held := w.book.Summary("web").Held; held != 0 {
+				t.Fatalf("%d of 9 that are %s are held, want none: 9 of 20 are no mass", held, as)
+			}
+		}
+		if n := w.count("web", as); n != 9 {
+			t.Errorf("%d of 20 are %s, want 9", n, as)
 		}
 	}
 }

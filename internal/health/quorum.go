@@ -34,6 +34,18 @@ func classOf(h isobar.HealthStatus) class {
 	}
 }
 
+// lost reports whether clients lose an endpoint of this class: gRPC sends nothing to degraded
+// endpoints either, and plans count them as no capacity ([isobar.HealthStatus.Usable]).
+func (c class) lost() bool { return c == classDegraded || c == classDown }
+
+// loss says in a word what an endpoint of a class is that clients lose.
+func (c class) loss() string {
+	if c == classDegraded {
+		return "degraded"
+	}
+	return "down"
+}
+
 // tally is the count of fresh votes on an endpoint.
 type tally struct {
 	fresh int          // votes, also those that do not count
@@ -168,15 +180,15 @@ func (l *serviceVotes) judge(b *voting, s *sight, all bool) {
 			candidates = append(candidates, r)
 		}
 	}
-	l.judgeDown(b, s, candidates)
+	l.judgeLosses(b, s, candidates)
 }
 
-// weigh judges one endpoint, and reports whether it is to go down if that is not part of a mass
-// flip.
+// weigh judges one endpoint, and reports whether clients are to lose it if that is not part of a
+// mass flip.
 func (l *serviceVotes) weigh(b *voting, r *record) (candidate bool) {
 	t := b.count(r, l.rule, nil)
 	agreed, current := t.agreed(l.rule), classOf(r.status)
-	r.held, r.quorum = false, agreed != undecided && agreed == current
+	r.held, r.leaving, r.quorum = false, undecided, agreed != undecided && agreed == current
 	if r.quorum {
 		r.confirmed = b.now
 	}
@@ -192,7 +204,8 @@ func (l *serviceVotes) weigh(b *voting, r *record) (candidate bool) {
 	if agreed == undecided || agreed == current {
 		return false
 	}
-	if agreed == classDown && !r.expected() {
+	if agreed.lost() && current != classDown && !r.expected() {
+		r.leaving = agreed
 		return true
 	}
 	l.flip(b, r, agreed)
@@ -202,9 +215,9 @@ func (l *serviceVotes) weigh(b *voting, r *record) (candidate bool) {
 // flip changes the verdict.
 func (l *serviceVotes) flip(b *voting, r *record, to class) {
 	r.status, r.since, r.confirmed = b.label(r, l.rule, to), b.now, b.now
-	r.quorum, r.pending, r.held = true, false, false
+	r.quorum, r.pending, r.held, r.leaving = true, false, false, undecided
 	r.proven = r.proven || to != classDown
-	r.opposed = to == classDown && (r.opposed || l.reached(r.locality))
+	r.opposed = to.lost() && (r.opposed || l.reached(r.locality))
 	l.judged, l.changed = true, true
 }
 

@@ -52,6 +52,7 @@ type record struct {
 	proven    bool    // it has been healthy or degraded
 	opposed   bool    // it went down while the requests of clients succeeded in its locality
 	held      bool
+	leaving   class // what it is voted to be, while clients would lose it by that; else undecided
 	dirty     bool
 }
 

@@ -145,7 +145,7 @@ func (b *VerdictTable) why(l *serviceVotes, r *record, v *Verdict) string {
 	var out []string
 	switch c := t.agreed(l.rule); {
 	case v.Held:
-		out = append(out, fmt.Sprintf("voted down by %d of %d, held: more than half of the service went down at once", t.votes[c], t.fresh))
+		out = append(out, fmt.Sprintf("voted %s by %d of %d, held: more than half of the service went down at once", c.loss(), t.votes[c], t.fresh))
 	case v.Pending:
 		out = append(out, fmt.Sprintf("new: gets no traffic until its first verdict, or for %s", firstVerdict-b.since(r.appeared).Round(time.Second)))
 	case r.quorum:

@@ -100,7 +100,7 @@ func (b *VerdictTable) revive(e *SavedEndpoint) record {
 	if classOf(e.Status) != undecided {
 		r.status, r.since, r.confirmed = e.Status, b.past(e.Since), b.past(e.Confirmed)
 		r.proven = r.proven || !down(e.Status)
-		r.opposed = e.Opposed && down(e.Status)
+		r.opposed = e.Opposed && classOf(e.Status).lost()
 	} else {
 		r.pending = !e.Waiting.IsZero()
 	}
