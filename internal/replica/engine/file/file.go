@@ -31,6 +31,8 @@ type Engine struct {
 
 	mu   sync.Mutex
 	lock *os.File // held; nil while this replica does not lead
+
+	last lastWrite
 }
 
 var _ engine.Engine = (*Engine)(nil)

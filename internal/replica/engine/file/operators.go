@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 
 	"github.com/isobar-xds/isobar/internal/replica/engine"
@@ -55,10 +56,28 @@ func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
 	return out, nil
 }
 
-// LastWrite implements [engine.Operators].
+// lastWrite is the sequence of the file that was read last. The leader asks for it every second, and
+// the file may hold thousands of services.
+type lastWrite struct {
+	mu       sync.Mutex
+	of       os.FileInfo
+	sequence uint64
+}
+
+// LastWrite implements [engine.Operators]. It reads the file again once it is another one: writes
+// replace it.
 func (e *Engine) LastWrite(ctx context.Context) (uint64, error) {
-	w, err := e.ReadOperators(ctx)
-	return w.Sequence, err
+	e.last.mu.Lock()
+	defer e.last.mu.Unlock()
+	info, err := os.Stat(e.path("operators"))
+	if err == nil && e.last.of != nil && os.SameFile(info, e.last.of) && info.ModTime().Equal(e.last.of.ModTime()) && info.Size() == e.last.of.Size() {
+		return e.last.sequence, ctx.Err()
+	}
+	w, failed := e.ReadOperators(ctx)
+	if err == nil && failed == nil {
+		e.last.of, e.last.sequence = info, w.Sequence
+	}
+	return w.Sequence, failed
 }
 
 // WriteOperators implements [engine.Operators]. Data of changes is JSON.
