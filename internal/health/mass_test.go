@@ -342,3 +342,44 @@ func TestAZoneThatClientsLostTooIsNoMassFlipLater(t *testing.T) {
 		})
 	}
 }
+
+// TestForgedVotesAfterARestart: votes arrive within seconds after a restart, and load reports later.
+// Until then the requests that succeeded before the restart speak for the endpoints, but not for ever.
+func TestForgedVotesAfterARestart(t *testing.T) {
+	zones := []isobar.Locality{zoneA, zoneB, zoneC}
+	everywhere := []health.Served{{"web", zoneA}, {"web", zoneB}, {"web", zoneC}}
+	for _, tc := range []struct {
+		name  string
+		wait  time.Duration // without a load report
+		heard *health.ClientReports
+		all   bool // clients lose all endpoints in the end
+	}{
+		{"load reports come", 15 * time.Second, &health.ClientReports{Served: everywhere}, false},
+		{"load reports tell of failures", 15 * time.Second, &health.ClientReports{Failed: everywhere}, true},
+		{"no load report comes", 2 * time.Minute, &health.ClientReports{}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := newOffice(t, topology(service("other", 9, zones...), service("web", 4, zones...)), checkersIn(2, zones...))
+			o.clients = &health.ClientReports{Served: everywhere}
+			o.run(time.Minute)
+			o.restart(nil)
+			o.clients = &health.ClientReports{}
+			o.run(2 * time.Second)
+			o.says = func(_ string, k health.Key) isobar.HealthStatus {
+				if k.Service == "web" {
+					return isobar.Unhealthy
+				}
+				return isobar.Healthy
+			}
+			o.run(tc.wait)
+			if n := o.monitor.VerdictTable().Summary("web").Down; tc.wait < time.Minute && n > 6 {
+				t.Errorf("%d of 12 are down before any load report", n)
+			}
+			o.clients = tc.heard
+			o.run(time.Minute)
+			if n := o.monitor.VerdictTable().Summary("web").Down; (n == 12) != tc.all || n > 6 && !tc.all {
+				t.Errorf("%d of 12 are down in the end, want all: %v", n, tc.all)
+			}
+		})
+	}
+}

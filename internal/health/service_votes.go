@@ -21,6 +21,8 @@ type serviceVotes struct {
 	changed bool             // a status did, since it was last written out
 	mass    mass
 	served  []isobar.Locality // in which the requests of clients succeed, sorted
+
+	recalled bool // served is of before a restart: no load report has mentioned the service since
 }
 
 // rule holds the conditions of a service for verdicts.

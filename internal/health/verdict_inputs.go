@@ -44,7 +44,7 @@ func (b *VerdictTable) sync(o *Observation) {
 func (b *VerdictTable) open(spec *isobar.Service, old *serviceVotes) *serviceVotes {
 	l := &serviceVotes{name: spec.Name, rule: b.rule(spec), sockets: Sockets(spec), index: map[string]int32{}}
 	if old != nil {
-		l.judged, l.mass, l.served = old.judged, old.mass, old.served
+		l.judged, l.mass, l.served, l.recalled = old.judged, old.mass, old.served, old.recalled
 	}
 	for i := range spec.Localities {
 		sl := &spec.Localities[i]
@@ -164,9 +164,14 @@ func (b *VerdictTable) withdraw(operators Table, synced bool) (changed bool) {
 
 // Served is a locality of a service to which clients send requests.
 type Served struct {
-	Service  string
-	Locality isobar.Locality
+	Service  string          `json:"service"`
+	Locality isobar.Locality `json:"locality"`
 }
+
+// recallFor is for how long after a restart a service keeps where its requests succeeded before it, as
+// long as no load report mentions the service. Forged checkers could take a service right after a
+// restart otherwise: their votes arrive within seconds, and load reports within some intervals.
+const recallFor = 2 * time.Minute
 
 // ClientReports is the evidence about health from load reports.
 type ClientReports struct {
@@ -195,6 +200,11 @@ func (b *VerdictTable) learn(reports *ClientReports) {
 			}
 			now = append(now, s.Locality)
 		}
+		heard := len(now) > 0 || slices.ContainsFunc(reports.Failed, func(f Served) bool { return f.Service == l.name })
+		if l.recalled && !heard && b.now <= instant(recallFor) {
+			continue
+		}
+		l.recalled = false
 		if !slices.Equal(now, l.served) {
 			l.served, l.dirty = now, true
 		}

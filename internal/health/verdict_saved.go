@@ -12,6 +12,7 @@ import (
 // are shown, and count again once their checkers report again.
 type Saved struct {
 	Endpoints []SavedEndpoint `json:"endpoints,omitempty"` // sorted by key
+	Served    []Served        `json:"served,omitempty"`    // where the requests of clients succeeded, sorted
 }
 
 // SavedEndpoint is one endpoint of Saved.
@@ -60,6 +61,9 @@ func (b *VerdictTable) Save() Saved {
 			}
 			out.Endpoints = append(out.Endpoints, e)
 		}
+		for _, at := range l.served {
+			out.Served = append(out.Served, Served{Service: l.name, Locality: at})
+		}
 	}
 	return out
 }
@@ -90,7 +94,14 @@ func (b *VerdictTable) restore(s Saved) {
 		l.records = append(l.records, b.revive(e))
 		l.judged = l.judged || l.records[len(l.records)-1].status != isobar.Unknown
 	}
+	for _, x := range s.Served {
+		if l := b.votesOf(x.Service); l != nil {
+			l.served, l.recalled = append(l.served, x.Locality), true
+		}
+	}
 	for _, l := range b.services {
+		slices.SortFunc(l.served, isobar.Locality.Compare)
+		l.served = slices.Compact(l.served)
 		b.verdicts = b.verdicts.put(l.name, l.statuses())
 	}
 }
