@@ -36,12 +36,12 @@ func TestMatrixMetrics(t *testing.T) {
 	p := matrixPlan(0)
 	c := NewMatrix(func() *plan.Plan { return p }, func() []string { return []string{"checkout", "gone"} })
 	const want = `
-# HELP isobar_matrix_observed_share_ratio Share of its requests that clients of a source sent to a locality, as they report, of services in metrics.matrix.
+# HELP isobar_matrix_observed_share_ratio Reported fraction of the requests of a source to a locality, for services in metrics.matrix.
 # TYPE isobar_matrix_observed_share_ratio gauge
 isobar_matrix_observed_share_ratio{locality="eu/a",service="checkout",source="us/a"} 0
 isobar_matrix_observed_share_ratio{locality="us/a",service="checkout",source="us/a"} 0.75
 isobar_matrix_observed_share_ratio{locality="us/b",service="checkout",source="us/a"} 0.25
-# HELP isobar_matrix_published_share_ratio Share of its requests that clients of a source are told to send to a locality, of services in metrics.matrix.
+# HELP isobar_matrix_published_share_ratio Published share: fraction of the requests of a source for a locality, for services in metrics.matrix.
 # TYPE isobar_matrix_published_share_ratio gauge
 isobar_matrix_published_share_ratio{locality="eu/a",service="checkout",source="us/a"} 0.2
 isobar_matrix_published_share_ratio{locality="us/a",service="checkout",source="us/a"} 0.5
@@ -54,7 +54,7 @@ isobar_cross_region_ratio{service="other"} 0.2
 # TYPE isobar_cross_zone_ratio gauge
 isobar_cross_zone_ratio{service="checkout"} 0.5
 isobar_cross_zone_ratio{service="other"} 0.5
-# HELP isobar_matrix_left_out_series Series of services in metrics.matrix that are left out because there are more than 20,000.
+# HELP isobar_matrix_left_out_series Missing series of services in metrics.matrix, beyond the limit of 20,000.
 # TYPE isobar_matrix_left_out_series gauge
 isobar_matrix_left_out_series 0
 `
