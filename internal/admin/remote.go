@@ -53,7 +53,7 @@ type Remote struct {
 	tls    *tls.Config        // how https addresses are spoken with; nil = as the system does
 	hint   func(error) string // what to do about a connection that failed; "" = it does not know
 	slow   time.Duration      // after which waits is called, with the host that has not answered
-	waits  func(host string)  // nil = nobody is told
+	waits  func(host string)  // nil = no message
 }
 
 // RemoteOption is how a Remote differs.
