@@ -251,7 +251,7 @@ func TestRemote(t *testing.T) {
 }
 
 // TestRemoteOfAStoppedServer: the kernel takes connections for a process that is stopped. The
-// caller is told while it waits, and what is the matter when it gives up.
+// caller gets a message while it waits, and the error says what the likely cause is.
 func TestRemoteOfAStoppedServer(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // nobody accepts
 	if err != nil {

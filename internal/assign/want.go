@@ -260,7 +260,7 @@ func (r *row) whyHeld(l int, most float64) string {
 }
 
 // keepBack leaves what was cut on the sites that the row would leave for it, up to
-// their headroom; nil = however much it is. It gives what is left of it.
+// their headroom; nil = however much it is. It returns the part of lost that remains.
 func (r *row) keepBack(t *terms, from, want []float64, lost float64, headroom []float64) float64 {
 	for range 2 {
 		leaving := 0.0

@@ -173,7 +173,7 @@ func HealthMessageOf(m *healthv3.HealthCheckRequestOrEndpointHealthResponse) Hea
 // CheckerFrom converts the request of a checker. The node's id is needed, since
 // it is what votes are counted by; without a locality all such checkers are
 // one failure domain, and without capabilities a checker gets nothing to do.
-// What it can be told depends on the API version that it speaks.
+// The API version of the checker decides which fields a specifier for it may have.
 func CheckerFrom(r *healthv3.HealthCheckRequest, api rpc.APIVersion) (CheckerHello, error) {
 	if r == nil {
 		return CheckerHello{}, rpc.BadMessagef("health_check_request", "missing: the first message must be one")

@@ -89,7 +89,7 @@ func Encode(name string, kind Kind, m proto.Message) (*Encoded, error) {
 
 // EncodeAs encodes a resource of v3 for clients of some API version,
 // deterministically. It gives nil without an error for what did not exist at
-// the time of the API version. A ttl > 0 is told to those who understand it.
+// the time of the API version. A ttl > 0 is added for clients that support it.
 func EncodeAs(as rpc.As, name string, kind Kind, m proto.Message, ttl time.Duration) (*Encoded, error) {
 	value, err := translate(as.API, kind, m)
 	if err != nil || value == nil {
