@@ -84,7 +84,7 @@ func TestRealClientsDriveTheLoop(t *testing.T) {
 				address, err := c.Call(ctx)
 				seen.add(p.places[address], err)
 			},
-			Refuse: func(time.Time) { seen.add(isobar.Locality{}, errors.New("too many open")) },
+			Refuse: func(time.Time, string) { seen.add(isobar.Locality{}, errors.New("too many open")) },
 		}
 		load.Go(func() { gen.Run(ctx) })
 	}

@@ -45,7 +45,7 @@ func TestRecordAndReplay(t *testing.T) {
 				defer cancel()
 				_, _ = c.Call(ctx) // what becomes of it is in the load reports
 			},
-			Refuse: func(time.Time) {},
+			Refuse: func(time.Time, string) {},
 		}
 		load.Go(func() { gen.Run(ctx) })
 	}

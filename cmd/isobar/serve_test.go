@@ -130,7 +130,7 @@ func TestKillAndRestartUnderLoad(t *testing.T) {
 					t.Logf("a request failed: %v", err)
 				}
 			},
-			Refuse: func(time.Time) { failed.Add(1) },
+			Refuse: func(time.Time, string) { failed.Add(1) },
 		}
 		load.Go(func() { gen.Run(ctx) })
 	}

@@ -117,7 +117,7 @@ func TestRestoreGoesOn(t *testing.T) {
 			defer cancel()
 			_, _ = client.Call(ctx) // what becomes of it is in the load reports
 		},
-		Refuse: func(time.Time) {},
+		Refuse: func(time.Time, string) {},
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup

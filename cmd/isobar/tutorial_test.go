@@ -132,7 +132,7 @@ func tutorialLoad(t *testing.T, p *process) *atomic.Int64 {
 			defer cancel()
 			_, _ = client.Call(ctx) // requests to an overloaded zone time out
 		},
-		Refuse: func(time.Time) {},
+		Refuse: func(time.Time, string) {},
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -60,10 +60,11 @@ const (
 	// statusEvery is how often the status is looked at: it asks all clients.
 	statusEvery = 5 * time.Second
 	// lookRest bounds what looks cost: after each there is a pause of so many times what
-	// it took, restPerService for each service at most. On a busy machine a look takes
-	// longer than its work, and a small fleet need not wait for that.
+	// it took, at most restPerService for each service and maxRest. On a busy machine a look
+	// takes longer than its work, and a small fleet need not wait for that.
 	lookRest       = 125
-	restPerService = 2500 * time.Microsecond
+	restPerService = 7500 * time.Microsecond
+	maxRest        = 30 * time.Second
 	// keepFor is for how long a state is kept that has no readers: until a reader that
 	// lost its connection is back.
 	keepFor = time.Minute
@@ -111,7 +112,7 @@ func (l *live) now(ctx context.Context, s *statusAPI) *liveSet {
 	next := l.look(ctx, s, old, p, at)
 	l.last = next
 	end := time.Now()
-	l.again = end.Add(min(lookRest*end.Sub(at), time.Duration(len(next.rows))*restPerService))
+	l.again = end.Add(min(lookRest*end.Sub(at), time.Duration(len(next.rows))*restPerService, maxRest))
 	return next
 }
 

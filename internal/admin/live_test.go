@@ -170,16 +170,20 @@ func TestRowsFollowWhatTheyAreMadeOf(t *testing.T) {
 }
 
 // TestLooksRest: a look that takes 2 ms is followed by a pause of 250 ms, however many plans come
-// and readers ask, and one that takes longer by a pause of 2.5 ms for each service.
+// and readers ask. One that takes longer is followed by a longer pause, up to 7.5 ms for each
+// service and 30 s.
 func TestLooksRest(t *testing.T) {
 	for _, tc := range []struct {
 		services    int
 		takes       time.Duration
-		least, most int // states in a minute
+		every       time.Duration // readers ask
+		least, most int           // states in a minute
 	}{
-		{400, 2 * time.Millisecond, 190, 210},
-		{400, 80 * time.Millisecond, 50, 60},
-		{2, 80 * time.Millisecond, 320, 340}, // readers ask each 100 ms
+		{400, 2 * time.Millisecond, 100 * time.Millisecond, 190, 210},
+		{400, 80 * time.Millisecond, 100 * time.Millisecond, 18, 21},
+		{1000, 55 * time.Millisecond, 100 * time.Millisecond, 8, 10}, // less than 1% of the time
+		{2, 80 * time.Millisecond, 100 * time.Millisecond, 320, 340},
+		{5000, 500 * time.Millisecond, 5 * time.Second, 2, 3},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			topology := configured(tc.services, 2)
@@ -187,7 +191,7 @@ func TestLooksRest(t *testing.T) {
 			s := fleetState(t, p)
 			s.opts.Fleet = &reporting{takes: tc.takes}
 			states := map[uint64]bool{}
-			for begin := time.Now(); time.Since(begin) < time.Minute; <-time.After(100 * time.Millisecond) {
+			for begin := time.Now(); time.Since(begin) < time.Minute; <-time.After(tc.every) {
 				p.plan = large(p.plan.Version+1, topology, 2)
 				s.live.mu.Lock()
 				if s.live.last != nil {

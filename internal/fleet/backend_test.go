@@ -185,7 +185,7 @@ func TestPoissonRate(t *testing.T) {
 				requests.Add(1)
 				<-time.After(time.Second)
 			},
-			Refuse: func(time.Time) { refused.Add(1) },
+			Refuse: func(time.Time, string) { refused.Add(1) },
 		}
 		done := make(chan struct{})
 		go func() {
@@ -213,7 +213,7 @@ func TestPoissonBoundsWhatIsOpen(t *testing.T) {
 			Rate:    func(time.Time) float64 { return 100 },
 			MaxOpen: 10,
 			Send:    func(context.Context, time.Time) { <-hang },
-			Refuse:  func(time.Time) { refused.Add(1) },
+			Refuse:  func(time.Time, string) { refused.Add(1) },
 		}
 		done := make(chan struct{})
 		go func() {
@@ -224,6 +224,45 @@ func TestPoissonBoundsWhatIsOpen(t *testing.T) {
 		near(t, "refused", float64(refused.Load()), 990, 150)
 		cancel()
 		close(hang)
+		<-done
+	})
+}
+
+// TestPoissonCatchesUp: a generator that could not run for ten seconds refuses what should have
+// been sent more than a second ago, and sends the rest.
+func TestPoissonCatchesUp(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var sent, late atomic.Int64
+		asked := 0
+		p := &fleet.Poisson{
+			Rate: func(time.Time) float64 {
+				if asked++; asked == 100 {
+					<-time.After(10 * time.Second)
+				}
+				return 100
+			},
+			MaxLate: time.Second,
+			Send: func(_ context.Context, due time.Time) {
+				if sent.Add(1); time.Since(due) > time.Second {
+					t.Errorf("sent %v late", time.Since(due))
+				}
+			},
+			Refuse: func(_ time.Time, why string) {
+				if late.Add(1); why != "sent too late" {
+					t.Errorf("refused: %s", why)
+				}
+			},
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.Run(ctx)
+		}()
+		pass(20 * time.Second)
+		near(t, "refused", float64(late.Load()), 900, 150)
+		near(t, "sent", float64(sent.Load()), 1100, 150)
+		cancel()
 		<-done
 	})
 }

@@ -127,11 +127,14 @@ type Poisson struct {
 	Seed uint64
 	// MaxOpen bounds the requests under way; 0 = 1024.
 	MaxOpen int
+	// MaxLate bounds how much later than due a request is sent; 0 = without a bound. Without
+	// it, a process with too little processor time never catches up: it goes on sending
+	// requests whose deadlines have passed.
+	MaxLate time.Duration
 	// Send sends one request, due at a moment that may have just passed.
 	Send func(ctx context.Context, due time.Time)
-	// Refuse is called for a request that is not sent since too many are under
-	// way.
-	Refuse func(due time.Time)
+	// Refuse is called for a request that is not sent, with the reason.
+	Refuse func(due time.Time, why string)
 }
 
 const (
@@ -164,6 +167,10 @@ func (p *Poisson) Run(ctx context.Context) {
 		if rate <= 0 {
 			continue
 		}
+		if p.MaxLate > 0 && time.Since(due) > p.MaxLate {
+			p.Refuse(due, "sent too late")
+			continue
+		}
 		select {
 		case open <- struct{}{}:
 			wg.Go(func() {
@@ -171,7 +178,7 @@ func (p *Poisson) Run(ctx context.Context) {
 				<-open
 			})
 		default:
-			p.Refuse(due)
+			p.Refuse(due, "too many under way")
 		}
 	}
 }

@@ -175,10 +175,11 @@ func (r *Run) startLoad(ctx context.Context) {
 			Rate: func(now time.Time) float64 {
 				return r.scenario.rate(r.zoneOf[i], now.Sub(r.began)) / float64(r.scenario.Clients)
 			},
-			Send: func(ctx context.Context, due time.Time) { r.send(ctx, c, due) },
-			Refuse: func(due time.Time) {
+			MaxLate: r.scenario.Deadline,
+			Send:    func(ctx context.Context, due time.Time) { r.send(ctx, c, due) },
+			Refuse: func(due time.Time, why string) {
 				r.recorder.Wanted(c.Locality(), due)
-				r.recorder.Record(Sample{Source: c.Locality(), Due: due, Failed: true, Cause: "too many under way"})
+				r.recorder.Record(Sample{Source: c.Locality(), Due: due, Failed: true, Cause: why})
 			},
 		}
 		r.load.Go(func() { p.Run(ctx) })

@@ -89,11 +89,15 @@ func nearestFirst(t *testing.T, service string, from isobar.Locality, localities
 	return cla
 }
 
-// quick is the demo's scenario with short phases.
+// quick is the demo's scenario with short phases and a quarter of the size: the race detector
+// makes requests expensive.
 func quick() fleet.Scenario {
 	s := fleet.DefaultScenario()
 	s.Service = "plain"
+	s.ServiceTime *= 4
+	s.Step.Rate /= 4
 	for i := range s.Zones {
+		s.Zones[i].Rate /= 4
 		// Test servers find a client's zone by its name alone.
 		s.Zones[i].Locality.Zone += s.Zones[i].Locality.Region[:1]
 	}

@@ -52,7 +52,7 @@ func (g *Group) StartLoad(zone isobar.Locality, clients int) *Load {
 					t.Logf("a request failed: %v", err)
 				}
 			},
-			Refuse: func(time.Time) { out.failed.Add(1) },
+			Refuse: func(time.Time, string) { out.failed.Add(1) },
 		}
 		work.Go(func() { gen.Run(ctx) })
 	}
