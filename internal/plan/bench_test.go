@@ -184,6 +184,33 @@ func BenchmarkSave(b *testing.B) {
 	}
 }
 
+// BenchmarkShare encodes plans of 1,000 services, each with new decisions, for other replicas.
+func BenchmarkShare(b *testing.B) {
+	top, snapshot := big(b, 1000)
+	var plans []*plan.Plan
+	var prev *plan.Plan
+	for tick := range 2 {
+		prev = mustNext(b, plan.Input{
+			Now: t0.Add(time.Duration(tick) * 5 * time.Second), Trigger: assign.Tick, Topology: top,
+			Load: snapshot(tick), Previous: prev, Version: uint64(tick) + 1,
+		})
+		plans = append(plans, prev)
+	}
+	var sharer plan.Sharer
+	b.ReportAllocs()
+	for turn := 0; b.Loop(); turn++ {
+		shared, err := sharer.Share(plans[turn%2], plan.Origin{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		bytes := len(shared.Header)
+		for i := range shared.Services {
+			bytes += len(shared.Services[i].Decision)
+		}
+		b.SetBytes(int64(bytes))
+	}
+}
+
 func mustNext(b *testing.B, in plan.Input) *plan.Plan {
 	b.Helper()
 	p, err := plan.Next(in)

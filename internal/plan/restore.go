@@ -83,31 +83,36 @@ type SavedWeight struct {
 func (p *Plan) Save() Saved {
 	out := Saved{Version: p.Version, Made: p.Made, Paused: p.Paused, Services: make([]SavedService, 0, len(p.Services))}
 	for _, s := range p.Services {
-		ss := SavedService{
-			Name: s.Spec.Name, Drop: s.Result.Drop, Classes: saveClasses(s.Result),
-			Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Rollout: s.Rollout.save(),
-		}
-		ss.Dimensions, ss.Observed, ss.RequestLimit = s.Dimensions, s.Observed, s.RequestLimit
-		if s.Load != nil && s.Load.Age.Most > 0 {
-			ss.Heard = s.Load.Heard
-		}
-		for i := range s.Sites {
-			ss.Limits = append(ss.Limits, SavedSite{Capacity: s.Sites[i].Capacity, Scale: s.Sites[i].Scale})
-		}
-		for i := range s.Result.Sources {
-			r := &s.Result.Sources[i]
-			demand, unproven, variability := r.Demand, 0.0, 0.0
-			if l := s.Load.Source(r.Source); l != nil {
-				demand, unproven, variability = l.Demand, l.Claimed, l.Swing
-			}
-			ss.Sources = append(ss.Sources, SavedSource{
-				Source: r.Source, Demand: demand, Unproven: unproven, Variability: variability,
-				Shares: r.Shares, Below: r.Below, Mix: saveMix(r.Mix), Tiers: saveTiers(s.Sites, r.Assignment),
-			})
-		}
-		out.Services = append(out.Services, ss)
+		out.Services = append(out.Services, s.save())
 	}
 	return out
+}
+
+// save is what is kept of a service's decision.
+func (s *Service) save() SavedService {
+	ss := SavedService{
+		Name: s.Spec.Name, Drop: s.Result.Drop, Classes: saveClasses(s.Result),
+		Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Rollout: s.Rollout.save(),
+	}
+	ss.Dimensions, ss.Observed, ss.RequestLimit = s.Dimensions, s.Observed, s.RequestLimit
+	if s.Load != nil && s.Load.Age.Most > 0 {
+		ss.Heard = s.Load.Heard
+	}
+	for i := range s.Sites {
+		ss.Limits = append(ss.Limits, SavedSite{Capacity: s.Sites[i].Capacity, Scale: s.Sites[i].Scale})
+	}
+	for i := range s.Result.Sources {
+		r := &s.Result.Sources[i]
+		demand, unproven, variability := r.Demand, 0.0, 0.0
+		if l := s.Load.Source(r.Source); l != nil {
+			demand, unproven, variability = l.Demand, l.Claimed, l.Swing
+		}
+		ss.Sources = append(ss.Sources, SavedSource{
+			Source: r.Source, Demand: demand, Unproven: unproven, Variability: variability,
+			Shares: r.Shares, Below: r.Below, Mix: saveMix(r.Mix), Tiers: saveTiers(s.Sites, r.Assignment),
+		})
+	}
+	return ss
 }
 
 // Demand lists the demand that was known, for the load table's coverage.

@@ -165,10 +165,9 @@ func (s *Sharer) Share(p *Plan, o Origin) (*Shared, error) {
 	}
 	out := &Shared{Header: header, Services: make([]SharedService, 0, len(p.Services))}
 	next := make(map[string]sharedBefore, len(p.Services))
-	saved := p.Save()
-	for i, service := range p.Services {
+	for _, service := range p.Services {
 		name := service.Spec.Name
-		b, err := s.services[name].next(service, &saved.Services[i])
+		b, err := s.services[name].next(service)
 		if err != nil {
 			return nil, fmt.Errorf("plan %d, service %q can't be encoded: %w", p.Version, name, err)
 		}
@@ -209,7 +208,7 @@ func (h *sharedHeader) owners() map[string]string {
 }
 
 // next encodes a service that follows the one of b.
-func (b sharedBefore) next(s *Service, saved *SavedService) (sharedBefore, error) {
+func (b sharedBefore) next(s *Service) (sharedBefore, error) {
 	if b.service == s {
 		return b, nil
 	}
@@ -221,7 +220,7 @@ func (b sharedBefore) next(s *Service, saved *SavedService) (sharedBefore, error
 		}
 		b.configuration = data
 	}
-	data, err := json.Marshal(g.decision(s, saved)) //nolint:musttag // fields without a tag go by their names
+	data, err := json.Marshal(g.decision(s)) //nolint:musttag // fields without a tag go by their names
 	if err != nil {
 		return b, err
 	}
@@ -270,10 +269,10 @@ func (g *groupIndex) index(group *isobar.EndpointGroup) int {
 	return i
 }
 
-func (g *groupIndex) decision(s *Service, saved *SavedService) *sharedDecision {
+func (g *groupIndex) decision(s *Service) *sharedDecision {
 	r := s.Result
 	d := &sharedDecision{
-		Saved: *saved, Coverage: s.Coverage, Hold: s.Hold, Paused: s.Paused, Inputs: s.Inputs, Findings: s.Findings, Limited: s.Limited,
+		Saved: s.save(), Coverage: s.Coverage, Hold: s.Hold, Paused: s.Paused, Inputs: s.Inputs, Findings: s.Findings, Limited: s.Limited,
 		Costs: s.CallCosts, Callers: s.Callers, Joint: s.Joint, Alone: s.Alone, Gap: s.PlanGap, Policy: [2]float64{s.PolicyGap, s.PolicyMS},
 		Sites: g.sites(s.Sites),
 		Result: sharedResult{

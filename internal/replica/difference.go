@@ -5,7 +5,9 @@ import (
 	"compress/flate"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -20,36 +22,65 @@ const (
 	maxPieces = 1 << 20
 )
 
+// known finds the pieces of a content. It keeps their hashes and no copies: contents have
+// megabytes, and each plan has one.
+type known struct {
+	content []byte
+	seed    maphash.Seed
+	at      map[uint64]int // offset of the first piece with a hash
+}
+
+func knownOf(content []byte) *known {
+	k := &known{content: content, seed: maphash.MakeSeed(), at: map[uint64]int{}}
+	for at, piece := range cut(content) {
+		if len(piece) < leastPiece {
+			continue
+		}
+		h := maphash.Bytes(k.seed, piece)
+		if _, twice := k.at[h]; !twice {
+			k.at[h] = at
+		}
+	}
+	return k
+}
+
+// find returns where a piece is in the content.
+func (k *known) find(piece []byte) (at int, ok bool) {
+	if len(piece) < leastPiece {
+		return 0, false
+	}
+	at, ok = k.at[maphash.Bytes(k.seed, piece)]
+	return at, ok && k.has(at, piece)
+}
+
+// has reports whether a piece is in the content at an offset.
+func (k *known) has(at int, piece []byte) bool {
+	return at+len(piece) <= len(k.content) && bytes.Equal(k.content[at:at+len(piece)], piece)
+}
+
 // difference returns a message that makes next from base: nil if that takes about as much as next
 // itself. Contents are protobuf messages; the services in them, and their fields, that stay the
 // same are not sent again.
 func difference(base, next []byte) *peerv1.PlanDifference {
-	known := map[string]int{}
-	for at, piece := range cut(base) {
-		if len(piece) >= leastPiece {
-			if _, twice := known[string(piece)]; !twice {
-				known[string(piece)] = at
-			}
-		}
-	}
+	known := knownOf(base)
 	d := &peerv1.PlanDifference{Size: uint64(len(next))}
 	own := 0
 	for at, piece := range cut(next) {
 		last := lastPiece(d)
-		end := int(last.GetOffset() + last.GetLength()) //nolint:gosec // within base
-		switch from, ok := known[string(piece)]; {
-		case last.GetLength() > 0 && end+len(piece) <= len(base) && string(base[end:end+len(piece)]) == string(piece):
+		if end := int(last.GetOffset() + last.GetLength()); last.GetLength() > 0 && known.has(end, piece) { //nolint:gosec // within base
 			last.Length += uint64(len(piece)) // as in base
-		case ok:
-			d.Pieces = append(d.Pieces, &peerv1.Piece{Offset: uint64(from), Length: uint64(len(piece))}) //nolint:gosec // within base
-		default:
-			own += len(piece)
-			if last == nil || last.GetLength() > 0 {
-				last = &peerv1.Piece{Content: next[at:at]}
-				d.Pieces = append(d.Pieces, last)
-			}
-			last.Content = next[at-len(last.GetContent()) : at+len(piece)]
+			continue
 		}
+		if from, ok := known.find(piece); ok {
+			d.Pieces = append(d.Pieces, &peerv1.Piece{Offset: uint64(from), Length: uint64(len(piece))}) //nolint:gosec // within base
+			continue
+		}
+		own += len(piece)
+		if last == nil || last.GetLength() > 0 {
+			last = &peerv1.Piece{Content: next[at:at]}
+			d.Pieces = append(d.Pieces, last)
+		}
+		last.Content = next[at-len(last.GetContent()) : at+len(piece)]
 	}
 	if len(d.GetPieces()) > maxPieces || own > len(next)*4/5 {
 		return nil
@@ -157,13 +188,22 @@ func apply(base []byte, d *peerv1.PlanDifference) ([]byte, error) {
 	return out, nil
 }
 
+// packers are idle writers of pack: a new one takes more than a megabyte.
+var packers = sync.Pool{New: func() any {
+	w, _ := flate.NewWriter(io.Discard, flate.BestSpeed) // the level is right
+	return w
+}}
+
 // pack compresses a plan, fast rather than well.
 func pack(data []byte) []byte {
 	var out bytes.Buffer
-	w, err := flate.NewWriter(&out, flate.BestSpeed)
-	if err == nil {
-		_, err = w.Write(data)
-	}
+	w := packers.Get().(*flate.Writer) //nolint:forcetypeassert // it holds nothing else
+	defer func() {
+		w.Reset(io.Discard) // so that it does not keep out
+		packers.Put(w)
+	}()
+	w.Reset(&out)
+	_, err := w.Write(data)
 	if err == nil {
 		err = w.Close()
 	}
