@@ -42,7 +42,8 @@ test-race: tools ## run the tests with the race detector (without where there is
 	$(GO) test $(RACE) -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 ./...
 
 # Simulations, comparisons with a linear program and tests that read the whole repository
-# run nothing concurrently. Their files carry the build tag !race.
+# run nothing concurrently. A fleet that has to settle gets too slow with the race detector.
+# The files of these tests carry the build tag !race.
 test-norace: tools ## run the tests that leave the race detector out
 	@files=$$(grep -rl --include='*_test.go' -e '^//go:build .*!race' .); \
 	tests=$$(sed -nE 's/^func ((Test|Fuzz)[A-Za-z0-9_]*)\(. \*testing\.[TF]\).*/\1/p' $$files | sort -u | paste -sd'|' -); \
