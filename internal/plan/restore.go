@@ -83,13 +83,13 @@ type SavedWeight struct {
 func (p *Plan) Save() Saved {
 	out := Saved{Version: p.Version, Made: p.Made, Paused: p.Paused, Services: make([]SavedService, 0, len(p.Services))}
 	for _, s := range p.Services {
-		out.Services = append(out.Services, s.save())
+		out.Services = append(out.Services, saveService(s))
 	}
 	return out
 }
 
-// save is what is kept of a service's decision.
-func (s *Service) save() SavedService {
+// saveService is what is kept of a service's decision.
+func saveService(s *Service) SavedService {
 	ss := SavedService{
 		Name: s.Spec.Name, Drop: s.Result.Drop, Classes: saveClasses(s.Result),
 		Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Rollout: s.Rollout.save(),

@@ -272,7 +272,7 @@ func (g *groupIndex) index(group *isobar.EndpointGroup) int {
 func (g *groupIndex) decision(s *Service) *sharedDecision {
 	r := s.Result
 	d := &sharedDecision{
-		Saved: s.save(), Coverage: s.Coverage, Hold: s.Hold, Paused: s.Paused, Inputs: s.Inputs, Findings: s.Findings, Limited: s.Limited,
+		Saved: saveService(s), Coverage: s.Coverage, Hold: s.Hold, Paused: s.Paused, Inputs: s.Inputs, Findings: s.Findings, Limited: s.Limited,
 		Costs: s.CallCosts, Callers: s.Callers, Joint: s.Joint, Alone: s.Alone, Gap: s.PlanGap, Policy: [2]float64{s.PolicyGap, s.PolicyMS},
 		Sites: g.sites(s.Sites),
 		Result: sharedResult{
