@@ -150,7 +150,7 @@ func (c *curve) gain(price, headroom float64) float64 {
 // flows can follow. The solver then takes the load of a locality as y + D half of the
 // time and y - D the other half, where D is the standard deviation
 //
-//	D_l = sqrt( sum_s (swing_s x_sl)^2 )
+//	D_l = sqrt( sum_s (variability_s x_sl)^2 )
 //
 // that follows from the variability of its sources. So a variable source costs most
 // in a locality where it already causes much of the deviation.

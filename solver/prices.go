@@ -150,7 +150,7 @@ func (w *VariabilityPrices) fits(sources, localities int) bool {
 //
 //	(f(y+D) + f(y-D))/2  >=  (H+L)/2 y + (H-L)/2 D - (gain(H) + gain(L))/2,   gain(p) = max p y - f(y)
 //
-// and D is at least sum_s lean_s swing_s x_s for any lean of length 1.
+// and D is at least sum_s lean_s variability_s x_s for any lean of length 1.
 func (in *instance) variabilityBound(prices []float64, variability *VariabilityPrices) float64 {
 	total, most := 0.0, 0.0
 	ways := make([]float64, in.localities) // mean of the halves, plus mu

@@ -94,12 +94,12 @@ func (s *Service) validateVariability(sources int) error {
 	case s.Variability == nil:
 		return nil
 	case len(s.Calls) > 0 || sources != len(s.Demand):
-		return invalid(".swing", "calls connect the service with others")
+		return invalid(".variability", "calls connect the service with others")
 	case len(s.Variability) != sources:
-		return invalid(".swing", "%d entries for %d sources", len(s.Variability), sources)
+		return invalid(".variability", "%d entries for %d sources", len(s.Variability), sources)
 	}
 	for i, v := range s.Variability {
-		if err := within(fmt.Sprintf(".swing[%d]", i), v, 0, 1); err != nil {
+		if err := within(fmt.Sprintf(".variability[%d]", i), v, 0, 1); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ const (
 // and again around the best flows so far: what the deviations D add to the slope of
 // a locality's own cost becomes part of the way there, and the derivative of
 //
-//	q/2 x_sl^2,  q = swing_s^2 dCost/dD / D
+//	q/2 x_sl^2,  q = variability_s^2 dCost/dD / D
 //
 // is exactly what D adds for source s. Where that leads nowhere any more the
 // conditions of the optimum hold.
@@ -107,9 +107,9 @@ func (p *program) around(flow []float64) *program {
 				ratio = mean / bend
 			}
 		}
-		for s, swing := range p.variability {
+		for s, variability := range p.variability {
 			a := s*p.localities + l
-			model.spring[a] = swing * swing * bend
+			model.spring[a] = variability * variability * bend
 			model.target[a] = flow[a] * (1 - ratio)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // drawVariable draws a service whose demand fits and varies.
 func drawVariable(t *rapid.T) solver.Service {
 	s := drawService(t, 0.8)
-	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "swings"), 1))
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "variability"), 1))
 	s.Variability = make([]float64, len(s.Demand))
 	for i := range s.Variability {
 		if rng.IntN(3) > 0 {
@@ -129,7 +129,7 @@ func TestNoVariability(t *testing.T) {
 		without := must(t, s)
 		s.Variability = make([]float64, len(s.Demand))
 		if with := must(t, s); !reflect.DeepEqual(without, with) {
-			t.Fatal("a swing of 0 changes the solution")
+			t.Fatal("a variability of 0 changes the solution")
 		}
 	})
 }
@@ -149,17 +149,17 @@ func TestVariableDemandIsSpread(t *testing.T) {
 		}
 		return out.Services[0]
 	}
-	swung := solve()
+	varying := solve()
 	s.Variability = nil
 	steady := solve()
 	s.Variability = []float64{0.5, 0}
-	if away := swung.Flows[0][1]; steady.Flows[0][1] > 1 || away < 150 || away > 300 {
-		t.Errorf("%v of 600 requests/s go to the other zone, %v without a swing", away, steady.Flows[0][1])
+	if away := varying.Flows[0][1]; steady.Flows[0][1] > 1 || away < 150 || away > 300 {
+		t.Errorf("%v of 600 requests/s go to the other zone, %v without variability", away, steady.Flows[0][1])
 	}
-	if a, b := swung.Utilization[0], swung.Utilization[1]; math.Abs(a-b) > 0.05 {
+	if a, b := varying.Utilization[0], varying.Utilization[1]; math.Abs(a-b) > 0.05 {
 		t.Errorf("utilization %v and %v", a, b)
 	}
-	if a, b := solver.Objective(s, swung.Flows), solver.Objective(s, steady.Flows); a > 0.95*b {
+	if a, b := solver.Objective(s, varying.Flows), solver.Objective(s, steady.Flows); a > 0.95*b {
 		t.Errorf("cost %v, and %v with the flows for steady demand", a, b)
 	}
 }
@@ -168,18 +168,18 @@ func TestBadVariability(t *testing.T) {
 	good := solver.Service{
 		Demand: []float64{1}, Localities: []solver.Locality{{Capacity: 10}}, Latency: [][]float64{{1}},
 	}
-	for _, swing := range [][]float64{{}, {0.1, 0.1}, {-0.1}, {1.1}, {math.NaN()}} {
+	for _, variability := range [][]float64{{}, {0.1, 0.1}, {-0.1}, {1.1}, {math.NaN()}} {
 		s := good
-		s.Variability = swing
+		s.Variability = variability
 		if _, err := solver.Solve(solver.Problem{Services: []solver.Service{s}}); !errors.Is(err, solver.ErrInvalid) {
-			t.Errorf("swing %v: error %v", swing, err)
+			t.Errorf("variability %v: error %v", variability, err)
 		}
 	}
 	caller, called := good, good
 	caller.Calls, called.Variability = []solver.Call{{Service: 1, PerRequest: 1}}, []float64{0.1}
 	called.Latency = [][]float64{{1}, {1}}
 	if _, err := solver.Solve(solver.Problem{Services: []solver.Service{caller, called}}); !errors.Is(err, solver.ErrInvalid) {
-		t.Errorf("swing of a called service: error %v", err)
+		t.Errorf("variability of a called service: error %v", err)
 	}
 	// Of an earlier solution that was of something else nothing is taken.
 	s := good

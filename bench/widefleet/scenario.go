@@ -39,13 +39,13 @@ func scenario(o *options) []byte {
 	for i := range o.services {
 		phase := time.Duration(i%turns) * tick
 		for j := range perPart {
-			swing := 0.1 + float64((i*7+j*3)%24)/100
+			amplitude := 0.1 + float64((i*7+j*3)%24)/100
 			at := phase
 			if (i+j)%2 == 1 {
 				at += turns * tick // up where the others go down
 			}
 			fmt.Fprintf(&b, "  - {service: s%04d, from: %s, rate: %d, clients: %d, shape: [square: {period: %v, at: %v, low: %.2f, high: %.2f}]}\n",
-				i, place(o, i, j), 450+(i*11+j*53)%400, clients, 2*turns*tick, at, 1-swing, 1+swing)
+				i, place(o, i, j), 450+(i*11+j*53)%400, clients, 2*turns*tick, at, 1-amplitude, 1+amplitude)
 		}
 	}
 	return b.Bytes()

@@ -121,15 +121,15 @@ func share(x *float64) float64 {
 	return *x
 }
 
-// size orders differences: by requests, then by shares, then by how far shares went
-// between. What is gone for good has no demand now and comes first.
+// size orders differences: by requests, then by shares, then by the difference between the
+// highest and the lowest share. What is gone for good has no demand now and comes first.
 type size struct {
-	gone                bool
-	rate, share, swings float64
+	gone              bool
+	rate, share, span float64
 }
 
 func sizeOf(m *archive.NetMove) size {
-	out := size{gone: m.Before != nil && m.After == nil, share: math.Abs(share(m.After) - share(m.Before)), swings: m.High - m.Low}
+	out := size{gone: m.Before != nil && m.After == nil, share: math.Abs(share(m.After) - share(m.Before)), span: m.High - m.Low}
 	if m.Rate != nil {
 		out.rate = math.Abs(*m.Rate)
 	}
@@ -143,7 +143,7 @@ func bySize(a, b size) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(first(b), first(a)), cmp.Compare(b.rate, a.rate), cmp.Compare(b.share, a.share), cmp.Compare(b.swings, a.swings))
+	return cmp.Or(cmp.Compare(first(b), first(a)), cmp.Compare(b.rate, a.rate), cmp.Compare(b.share, a.share), cmp.Compare(b.span, a.span))
 }
 
 // byDifference orders services by their largest move, which readers are shown for each.
@@ -154,7 +154,7 @@ func byDifference(a, b archive.NetService) int {
 		for i := range x.Moves {
 			m := sizeOf(&x.Moves[i])
 			gone = gone && x.Moves[i].After == nil
-			out.rate, out.share, out.swings = max(out.rate, m.rate), max(out.share, m.share), max(out.swings, m.swings)
+			out.rate, out.share, out.span = max(out.rate, m.rate), max(out.share, m.share), max(out.span, m.span)
 		}
 		out.gone = gone && x.Removed
 		return out

@@ -69,14 +69,14 @@ func TestOscillationsAreFoundAsATwinFindsThem(t *testing.T) {
 	cycles := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		half := rapid.IntRange(1, 8).Draw(rt, "half a period")
-		swing := rapid.Float64Range(0, 0.2).Draw(rt, "swing")
+		amplitude := rapid.Float64Range(0, 0.2).Draw(rt, "amplitude")
 		noise := rapid.Float64Range(0, 0.03).Draw(rt, "noise")
 		moves := rapid.Float64Range(0, 0.2).Draw(rt, "demand moves")
 		var s *assign.Oscillations
 		var parts, rest []float64
 		var demand [][]float64
 		for i := range rapid.IntRange(1, 120).Draw(rt, "ticks") {
-			a := 0.5 + swing/2*[]float64{1, -1}[i/half%2] + noise*rapid.Float64Range(-1, 1).Draw(rt, "off")
+			a := 0.5 + amplitude/2*[]float64{1, -1}[i/half%2] + noise*rapid.Float64Range(-1, 1).Draw(rt, "off")
 			now := []float64{100 * (1 + moves*rapid.Float64Range(-1, 1).Draw(rt, "more")), 50}
 			load := []float64{100 * a, 100 * (1 - a)}
 			parts, rest, demand = append(parts, load[0]/(load[0]+load[1])), append(rest, load[1]/(load[0]+load[1])), append(demand, now)
@@ -87,8 +87,8 @@ func TestOscillationsAreFoundAsATwinFindsThem(t *testing.T) {
 			}
 			if s = next; found != nil {
 				cycles++
-				if found.Amplitude < assign.OscillationShare || found.Amplitude > swing+2*noise+1e-9 || found.Ticks < 2 {
-					rt.Fatalf("%+v of %v in %d ticks", found, swing, 2*half)
+				if found.Amplitude < assign.OscillationShare || found.Amplitude > amplitude+2*noise+1e-9 || found.Ticks < 2 {
+					rt.Fatalf("%+v of %v in %d ticks", found, amplitude, 2*half)
 				}
 				last := len(parts) - 1
 				parts, rest, demand = parts[last:], rest[last:], demand[last:]

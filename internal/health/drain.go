@@ -10,7 +10,7 @@ import (
 )
 
 // Where a locality is drained and used again, as shares of its endpoints, with
-// a wide gap between so that it does not swing.
+// a wide gap between so that it does not oscillate.
 const (
 	drainBelow  = 0.25
 	undrainFrom = 0.35

@@ -42,7 +42,7 @@ type flow struct {
 	exceeded time.Time     // when it last claimed more than it could have by growing; see boundGrowth
 	crowded  bool          // its account had too many newcomers: it proves no more because it is like others
 	limit    float64       // the limit while it is doubted, requests/s; 0 = it is not
-	usual    float64       // mean of the rates lately, requests/s; see swing
+	usual    float64       // mean of the newest rates, requests/s; see variability
 	gauge    gauge         // requests in progress against the rate
 	above    float64       // by how much the newest window was above the expected rate, as a fraction
 }

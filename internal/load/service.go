@@ -89,7 +89,7 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	live := make([]float64, len(svc.sources)) // from open streams, requests/s
 	var newest outcomes
 	for i, src := range svc.sources {
-		src.swings(now, t.interval, wall, &memory)
+		src.observeVariability(now, t.interval, wall, &memory)
 		loads[i], live[i] = src.measure(wall, &sites, &rest)
 		src.standIn(&loads[i], now, t.interval)
 		svc.nodes += loads[i].Nodes + loads[i].Held

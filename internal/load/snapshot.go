@@ -55,19 +55,19 @@ type SourceLoad struct {
 	Unproven float64
 	// Claimed is the part of Unproven that a later process must not take for proven,
 	// requests/s: in its first minute a process has proof of nothing.
-	Claimed float64
-	Raw     float64        // requests/s of the last windows, unsmoothed
-	Swing   float64        // standard deviation of its rate, faster than Demand follows, as a fraction of it; 0 = none that is beyond doubt
-	Saved   float64        // requests/s remembered from before; 0 when not in use
-	Drop    float64        // requests/s dropped by the clients
-	Drops   []CategoryDrop // sorted; drops without a category are in Drop only
-	Errors  float64        // requests/s that failed
-	Futile  Futile         // its requests since the last one that succeeded
-	newest  outcomes       // of the windows measured since the last snapshot
-	Nodes   int            // streams with a fresh report
-	Held    int            // streams whose last rate is held because a report is missing
-	Stale   float64        // requests/s that stand in for missing reports
-	Capped  int            // streams of which only a part counts: they jumped too far above their own mean
+	Claimed     float64
+	Raw         float64        // requests/s of the last windows, unsmoothed
+	Variability float64        // standard deviation of its rate, faster than Demand follows, as a fraction of it; 0 = none that is beyond doubt
+	Saved       float64        // requests/s remembered from before; 0 when not in use
+	Drop        float64        // requests/s dropped by the clients
+	Drops       []CategoryDrop // sorted; drops without a category are in Drop only
+	Errors      float64        // requests/s that failed
+	Futile      Futile         // its requests since the last one that succeeded
+	newest      outcomes       // of the windows measured since the last snapshot
+	Nodes       int            // streams with a fresh report
+	Held        int            // streams whose last rate is held because a report is missing
+	Stale       float64        // requests/s that stand in for missing reports
+	Capped      int            // streams of which only a part counts: they jumped too far above their own mean
 	// Since is when the oldest of the fresh windows began, Until when the one
 	// that ended first did, Last when the one that ended last did. All are zero
 	// without a fresh report.
@@ -173,7 +173,7 @@ func (s *Snapshot) Saved() []Saved {
 		svc := &s.Services[i]
 		for j := range svc.Sources {
 			if src := &svc.Sources[j]; src.Demand >= negligible {
-				out = append(out, Saved{Service: svc.Name, Source: src.Source, Rate: src.Demand, Unproven: src.Claimed, Swing: src.Swing})
+				out = append(out, Saved{Service: svc.Name, Source: src.Source, Rate: src.Demand, Unproven: src.Claimed, Variability: src.Variability})
 			}
 		}
 	}

@@ -38,7 +38,7 @@ type source struct {
 	watched time.Time // when clients of it were last connected
 	kept    held      // demand when most of its clients were last heard of
 
-	swing swing
+	variability variability
 
 	silent   bool      // most of its clients are there and tell nothing
 	silentAt time.Time // when they last did not
@@ -363,7 +363,7 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 	}
 	s.stand(l.Raw, now, wall, interval)
 	s.follow(l.Raw, l.Errors, l.Drop, news, wall, interval, now, fading || len(s.flows) == 0)
-	l.Demand, l.Swing = s.demand, s.swing.seen
+	l.Demand, l.Variability = s.demand, s.variability.seen
 	l.Unproven = s.prove(l.Demand, l.Raw, claimed.unproven(), l.Errors, wall, interval)
 	s.learn(l.Landed, news, interval)
 	l.newest.count(l.Landed, news)

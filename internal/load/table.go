@@ -15,8 +15,8 @@ type Saved struct {
 	Source  isobar.Locality
 	Rate    float64 // requests/s
 	// Unproven is the part of Rate that raises no drop, requests/s; see [SourceLoad].
-	Unproven float64
-	Swing    float64 // see [SourceLoad]
+	Unproven    float64
+	Variability float64 // see [SourceLoad]
 	// Heard is when most of the service's demand was last heard of; zero: when
 	// that process ended.
 	Heard time.Time
@@ -95,7 +95,7 @@ func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
 		svc.awaiting, svc.remembered = true, true
 		src := svc.source(s.Source)
 		src.remember(s.Rate, min(max(0, s.Unproven), s.Rate))
-		src.swing.recall(s.Swing)
+		src.variability.recall(s.Variability)
 		if heard := s.Heard; !heard.IsZero() && heard.Before(startedAt) && (svc.heard.IsZero() || heard.Before(svc.heard)) {
 			svc.whole, svc.heard = heard, heard
 		}

@@ -220,7 +220,7 @@ func savedFrom(l *load.ServiceLoad) SavedService {
 		for j := range shares {
 			shares[j] /= all
 		}
-		out.Sources = append(out.Sources, SavedSource{Source: src.Source, Demand: src.Demand, Unproven: src.Claimed, Variability: src.Swing, Shares: shares})
+		out.Sources = append(out.Sources, SavedSource{Source: src.Source, Demand: src.Demand, Unproven: src.Claimed, Variability: src.Variability, Shares: shares})
 	}
 	return out
 }

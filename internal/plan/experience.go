@@ -305,7 +305,7 @@ func varies(l *load.ServiceLoad, locality isobar.Locality) float64 {
 		for j := range src.Landed {
 			if x := &src.Landed[j]; x.Locality == locality {
 				all += x.Issued
-				square += x.Issued * x.Issued * src.Swing * src.Swing
+				square += x.Issued * x.Issued * src.Variability * src.Variability
 			}
 		}
 	}

@@ -225,15 +225,15 @@ func TestSavedDemandIsWhatWasMeasured(t *testing.T) {
 // decision saves what the one before it knew.
 func TestSavedDemandOutlivesAShortProcess(t *testing.T) {
 	l := demand(t0, "checkout", map[string]float64{"us/a": 500})
-	l.Services[0].Sources[0].Swing, l.Services[0].Sources[0].Claimed = 0.3, 200
+	l.Services[0].Sources[0].Variability, l.Services[0].Sources[0].Claimed = 0.3, 200
 	p, err := plan.Next(plan.Input{Now: t0, Topology: threeZones(t), Version: 1, Load: l})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		saved := p.Save()
-		if d := saved.Demand(); len(d) != 1 || d[0].Swing != 0.3 || d[0].Unproven != 200 {
-			t.Fatalf("saved demand: %+v, want a swing of 0.3, and 200 unproven", d)
+		if d := saved.Demand(); len(d) != 1 || d[0].Variability != 0.3 || d[0].Unproven != 200 {
+			t.Fatalf("saved demand: %+v, want a variability of 0.3, and 200 unproven", d)
 		}
 		if p, err = plan.Restore(&saved, threeZones(t), health.Table{}, t0, p.Version+1); err != nil {
 			t.Fatal(err)

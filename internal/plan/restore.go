@@ -64,7 +64,7 @@ type SavedSource struct {
 	Demand float64         `json:"demand"` // requests/s, as measured
 	// Unproven is the part of Demand that raises no drop, requests/s.
 	Unproven    float64   `json:"unproven,omitempty"`
-	Variability float64   `json:"swing,omitempty"` // of the demand, as a fraction of it
+	Variability float64   `json:"swing,omitempty"` // of the demand, as a fraction of it; earlier versions call it so
 	Shares      []float64 `json:"shares"`          // per site
 	Below       []int     `json:"below,omitempty"`
 	Mix         []float64 `json:"mix,omitempty"` // of its clients' classes
@@ -105,7 +105,7 @@ func saveService(s *Service) SavedService {
 		r := &s.Result.Sources[i]
 		demand, unproven, variability := r.Demand, 0.0, 0.0
 		if l := s.Load.Source(r.Source); l != nil {
-			demand, unproven, variability = l.Demand, l.Claimed, l.Swing
+			demand, unproven, variability = l.Demand, l.Claimed, l.Variability
 		}
 		ss.Sources = append(ss.Sources, SavedSource{
 			Source: r.Source, Demand: demand, Unproven: unproven, Variability: variability,
@@ -123,7 +123,7 @@ func (s *Saved) Demand() []load.Saved {
 			if src.Demand >= minDemand {
 				out = append(out, load.Saved{
 					Service: s.Services[i].Name, Source: src.Source,
-					Rate: src.Demand, Unproven: src.Unproven, Swing: src.Variability, Heard: s.Services[i].Heard,
+					Rate: src.Demand, Unproven: src.Unproven, Variability: src.Variability, Heard: s.Services[i].Heard,
 				})
 			}
 		}
@@ -204,7 +204,7 @@ func (ss *SavedService) load(r *assign.Result) *load.ServiceLoad {
 		variability, unproven := ss.known(src.Source)
 		unproven = max(0, min(unproven, src.Demand))
 		l.Sources = append(l.Sources, load.SourceLoad{
-			Source: src.Source, Demand: src.Demand, Saved: src.Demand, Swing: variability, Unproven: unproven, Claimed: unproven,
+			Source: src.Source, Demand: src.Demand, Saved: src.Demand, Variability: variability, Unproven: unproven, Claimed: unproven,
 		})
 		if src.Demand >= minDemand {
 			l.Coverage, l.Covered = 0, false

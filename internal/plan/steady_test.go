@@ -198,7 +198,7 @@ func TestCycleIsDamped(t *testing.T) {
 	before := amplitude(shares[found[0]-8 : found[0]])
 	after := amplitude(shares[40:])
 	if before < 0.04 || after > before/3 {
-		t.Errorf("it swings by %.3f before and %.3f after: %.3f", before, after, shares)
+		t.Errorf("it oscillates by %.3f before and %.3f after: %.3f", before, after, shares)
 	}
 	s, _ := p.Service("checkout")
 	if s.Damping.Level == 0 || !strings.Contains(s.Damping.String(), "us/b") && !strings.Contains(s.Damping.String(), "eu/a") {
@@ -240,7 +240,7 @@ func TestCalmIsLeftAlone(t *testing.T) {
 		t.Errorf("found at %v: %.3f", found, shares)
 	}
 	if a := amplitude(shares[80:]); a > 0.02 || math.IsNaN(a) {
-		t.Errorf("swings by %.3f", a)
+		t.Errorf("oscillates by %.3f", a)
 	}
 }
 

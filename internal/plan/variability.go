@@ -44,7 +44,7 @@ func chooseVariable(drafts []*draft) {
 			c.rank = 0
 		}
 		for i := range d.Load.Sources {
-			c.moving += d.Load.Sources[i].Swing * d.Load.Sources[i].Demand
+			c.moving += d.Load.Sources[i].Variability * d.Load.Sources[i].Demand
 		}
 		if c.moving > 0 {
 			all = append(all, c)
@@ -66,14 +66,14 @@ func chooseVariable(drafts []*draft) {
 func (p *problem) addVariability(measured *load.ServiceLoad, last *Service) {
 	for i := range measured.Sources {
 		l := &measured.Sources[i]
-		if l.Swing <= 0 {
+		if l.Variability <= 0 {
 			continue
 		}
 		if s, ok := slices.BinarySearchFunc(p.solved, l.Source, isobar.Locality.Compare); ok {
 			if p.Variability == nil {
 				p.Variability = make([]float64, len(p.solved))
 			}
-			p.Variability[s] = l.Swing
+			p.Variability[s] = l.Variability
 		}
 	}
 	if p.Variability != nil && p.Last != nil {

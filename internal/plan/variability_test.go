@@ -16,7 +16,7 @@ import (
 // variable plans one tick in which the demand of the first source varies by half.
 func variable(t *testing.T, top *isobar.Topology, l *load.Snapshot) *plan.Plan {
 	t.Helper()
-	l.Services[0].Sources[0].Swing = 0.5
+	l.Services[0].Sources[0].Variability = 0.5
 	return decided(t, plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Version: 1, Load: l})
 }
 
@@ -32,7 +32,7 @@ func TestSharesAreMadeForVariableDemand(t *testing.T) {
 		p := variable(t, top, demand(t0, "checkout", rates))
 		s, _ := p.Service("checkout")
 		if got := s.Variability(); got != tt.want {
-			t.Errorf("of %v requests/s a swing of %v is planned for, want %v", tt.rate, got, tt.want)
+			t.Errorf("of %v requests/s a variability of %v is planned for, want %v", tt.rate, got, tt.want)
 		}
 		e, err := p.Explain("checkout", loc("us/a"))
 		if err != nil {
@@ -42,12 +42,12 @@ func TestSharesAreMadeForVariableDemand(t *testing.T) {
 			return r.Code == assign.ReasonVariability && strings.Contains(r.Text, "planned for 350 and 1050 requests/s")
 		})
 		if told != (tt.want > 0) || e.Demand.Variability != tt.want {
-			t.Errorf("of %v requests/s a swing of %v is told, because of %+v", tt.rate, e.Demand.Variability, e.Reasons)
+			t.Errorf("of %v requests/s a variability of %v is told, because of %+v", tt.rate, e.Demand.Variability, e.Reasons)
 		}
 		if tt.want > 0 {
 			steady, is := share(t, ticks(t, top, 1, rates), "us/a", "us/b"), share(t, p, "us/a", "us/b")
 			if is <= steady {
-				t.Errorf("us/b gets %v of what swings, %v of what does not", is, steady)
+				t.Errorf("us/b gets %v of what varies, %v of what does not", is, steady)
 			}
 		}
 	}
@@ -59,7 +59,7 @@ func TestVariableDemandOfManyZonesIsNotPlannedFor(t *testing.T) {
 		top, l := wide(t, 1, zones)
 		p := variable(t, top, l)
 		if got, _ := p.Service("checkout-00"); got.Variability() != want {
-			t.Errorf("%d zones: a swing of %v is planned for, want %v", zones, got.Variability(), want)
+			t.Errorf("%d zones: a variability of %v is planned for, want %v", zones, got.Variability(), want)
 		}
 	}
 }
@@ -79,9 +79,9 @@ func TestVariableDemandOfManyServices(t *testing.T) {
 	var before *plan.Plan
 	for tick := range 2 {
 		for i := range l.Services {
-			l.Services[i].Sources[0].Swing = 0.2 + 0.005*float64(i)
+			l.Services[i].Sources[0].Variability = 0.2 + 0.005*float64(i)
 			if tick > 0 {
-				l.Services[i].Sources[0].Swing = 0.5 - 0.005*float64(i)
+				l.Services[i].Sources[0].Variability = 0.5 - 0.005*float64(i)
 			}
 		}
 		at := t0.Add(time.Duration(tick) * 10 * time.Second)
@@ -91,7 +91,7 @@ func TestVariableDemandOfManyServices(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, last := count(p); n != 50 || !last || p.Services[0].Variability() > 0 {
-			t.Errorf("tick %d: %d services are planned with their swing, want 50: the last one, which swung most at first (%v), and not the first (%v)",
+			t.Errorf("tick %d: %d services are planned with their variability, want 50: the last one, which varied most at first (%v), and not the first (%v)",
 				tick, n, last, p.Services[0].Variability() > 0)
 		}
 		before = p

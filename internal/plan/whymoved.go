@@ -51,8 +51,8 @@ func whyMoved(before, now *Service, c *ServiceChange, source int) string {
 	if slow, ok := findReason(reasons, assign.ReasonSlow); ok && now.decays() {
 		return slow.Text
 	}
-	if swung := now.whyVariable(x.Source); swung != "" {
-		reasons = append(reasons, assign.Reason{Code: assign.ReasonVariability, Text: swung})
+	if varies := now.whyVariable(x.Source); varies != "" {
+		reasons = append(reasons, assign.Reason{Code: assign.ReasonVariability, Text: varies})
 	}
 	out := textsOf(reasons, explaining)
 	if len(out) == 0 {

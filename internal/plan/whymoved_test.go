@@ -83,7 +83,7 @@ func (m *moment) decide(t *testing.T, before *plan.Plan) *plan.Plan {
 			in.Now, in.Version = before.Made.Add(interval), before.Version+1
 		}
 		in.Load = demand(in.Now, "checkout", m.rates)
-		in.Load.Services[0].Sources[0].Swing = m.variability
+		in.Load.Services[0].Sources[0].Variability = m.variability
 		if m.held != "" {
 			in.Findings = []load.Findings{{Service: "checkout", Rising: []isobar.Locality{loc(m.held)}}}
 		}
@@ -146,7 +146,7 @@ func TestHistoryNamesTheCause(t *testing.T) {
 			[]string{"clients without a locality: by headroom alone"},
 		},
 		{
-			"half of a capacity is gone while demand swings",
+			"half of a capacity is gone while demand varies",
 			[]moment{{rates: rates{"us/a": 700}, variability: 0.5, ticks: settled}, {rates: rates{"us/a": 700}, variability: 0.5, edit: edits{rated("us/a", 500)}}},
 			[]string{"capacity of us/a fell from 1000 to 500 requests/s; ", "demand varies by 50% within report intervals", "moved toward us/b"},
 		},

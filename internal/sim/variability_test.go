@@ -73,7 +73,7 @@ func TestSquareWaves(t *testing.T) {
 		{period: 20 * time.Second, start: 3 * time.Second, variability: 0.5, within: 1.03},
 		{period: 60 * time.Second, variability: 0.2, within: 1.01},
 	} {
-		t.Run(fmt.Sprintf("period %v from %v, swing %v, noise %v", tt.period, tt.start, tt.variability, tt.noise), func(t *testing.T) {
+		t.Run(fmt.Sprintf("period %v from %v, variability %v, noise %v", tt.period, tt.start, tt.variability, tt.noise), func(t *testing.T) {
 			sc := variableScenario(t, 3, tt.period, tt.start, tt.variability, tt.noise)
 			var why string
 			is, err := sim.Run(t.Context(), sc, sim.Isobar(), func(f sim.Frame) error {
@@ -86,7 +86,7 @@ func TestSquareWaves(t *testing.T) {
 				}
 				why = e.Summary
 				if f.At > sc.Warmup && (e.Demand.Variability == 0 || e.Demand.Variability > 1.5*tt.variability+0.02) {
-					t.Errorf("at %v: a swing of %v is seen", f.At, e.Demand.Variability)
+					t.Errorf("at %v: a variability of %v is seen", f.At, e.Demand.Variability)
 				}
 				return nil
 			})
@@ -113,7 +113,7 @@ func TestSteadyNoiseHasNoVariability(t *testing.T) {
 		sc := variableScenario(t, seed, 10*time.Second, 0, 0, 0.05)
 		if _, err := sim.Run(t.Context(), sc, sim.Isobar(), func(f sim.Frame) error {
 			if s, _ := f.Plan.Service("checkout"); s.Variability() > 0 {
-				t.Errorf("seed %d, at %v: a swing of %v in steady demand", seed, f.At, s.Variability())
+				t.Errorf("seed %d, at %v: a variability of %v in steady demand", seed, f.At, s.Variability())
 			}
 			return nil
 		}); err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// swing is the variability of a source's demand, faster than decisions follow.
+// variability is how far a source's demand varies, faster than decisions follow.
 //
 // One window of one client says little: its counts fluctuate anyway. But clients report at
 // different times, so that all windows together show the moving average of the demand of one
@@ -14,10 +14,10 @@ import (
 // short spans, the clients that reported in a span are divided into two halves, and the mean
 // product of the deviations of both halves is the variance of their common demand: independent
 // chance is 0 on average, whatever its size.
-type swing struct {
+type variability struct {
 	ratio float64 // of the clients' rates to their own means, smoothed; 0 = not known
 
-	ticks  int                 // that told something, up to swingMemory
+	ticks  int                 // that told something, up to variabilityMemory
 	at     int                 // next place in recent
 	mean   float64             // of the mean squares that they told
 	drift  float64             // and of by how much all were above the expected rate
@@ -35,13 +35,13 @@ const (
 	// takes to see a step of demand and to pace the shares for it.
 	slowIntervals = 5.0
 
-	leastSpans  = 4  // spans of a report interval, where few clients report
-	mostSpans   = 16 // and where many do
-	spanClients = 3  // clients in a span, about
-	swingMemory = 24 // ticks that the means reach back, about
-	swingTicks  = 8  // ticks before anything is said
-	blockTicks  = 4  // ticks that are taken together to distinguish repeated changes from single ones
-	swingMean   = 4  // windows that a client's own mean takes at least
+	leastSpans        = 4  // spans of a report interval, where few clients report
+	mostSpans         = 16 // and where many do
+	spanClients       = 3  // clients in a span, about
+	variabilityMemory = 24 // ticks that the means reach back, about
+	variabilityTicks  = 8  // ticks before anything is said
+	blockTicks        = 4  // ticks that are taken together to distinguish repeated changes from single ones
+	leastHabits       = 4  // windows that a client's own mean takes at least
 
 	// usualWindows is how many windows a client's own mean reaches back: the plan follows slower
 	// changes, and a client that sends more from now on soon has a mean that includes it.
@@ -56,12 +56,11 @@ const (
 	// where other things have become usual.
 	otherHabits = 10.0
 
-	// leastSwing is the least variability worth planning for, and goneSwing the value below which
-	// it ends.
-	leastSwing, goneSwing = 0.08, 0.05
-	// swingStep is by how much the variability has to change to be told again: as a
-	// fraction of itself.
-	swingStep = 0.15
+	// leastVariability is the least variability worth planning for, and goneVariability the value
+	// below which it ends.
+	leastVariability, goneVariability = 0.08, 0.05
+	// variabilityStep is the least change of the variability that snapshots show, as a fraction of it.
+	variabilityStep = 0.15
 )
 
 // moment sums the rates of the clients whose windows ended in it, in two halves: rates above the
@@ -74,20 +73,20 @@ type moment struct {
 // moments is memory for those of a source.
 type moments [2 * mostSpans]moment
 
-// swings looks at the windows that came since the last snapshot.
-func (s *source) swings(now time.Time, interval, wall time.Duration, memory *moments) {
+// observeVariability adds the windows that came since the last snapshot.
+func (s *source) observeVariability(now time.Time, interval, wall time.Duration, memory *moments) {
 	parts := min(max(leastSpans, len(s.flows)/spanClients), mostSpans)
 	length := max(1, interval/time.Duration(parts))
 	spans := memory[:2*parts] // of two intervals: ticks and reports may be late
 	clear(spans)
 	sent, usual := 0.0, 0.0
-	expected := s.swing.ratio
+	expected := s.variability.ratio
 	for _, f := range s.flows {
 		rate, mean := f.window.rate(), f.usual
 		if f.news > 0 {
 			f.accustom()
 		}
-		if !f.own || f.limit > 0 || f.extended || f.habits < swingMean || mean < negligible {
+		if !f.own || f.limit > 0 || f.extended || f.habits < leastHabits || mean < negligible {
 			f.above = 0
 			continue
 		}
@@ -109,16 +108,16 @@ func (s *source) swings(now time.Time, interval, wall time.Duration, memory *mom
 		f.above = above
 	}
 	if usual <= 0 {
-		s.swing.ratio = 0
+		s.variability.ratio = 0
 		return
 	}
-	s.swing.record(spans)
+	s.variability.record(spans)
 	if expected <= 0 {
-		s.swing.ratio = sent / usual
+		s.variability.ratio = sent / usual
 		return
 	}
-	s.swing.ratio += (sent/usual - expected) * gain(wall, slowIntervals, interval)
-	if s.swing.ratio < 1/otherHabits || s.swing.ratio > otherHabits {
+	s.variability.ratio += (sent/usual - expected) * gain(wall, slowIntervals, interval)
+	if s.variability.ratio < 1/otherHabits || s.variability.ratio > otherHabits {
 		s.unaccustom()
 	}
 }
@@ -127,7 +126,7 @@ func (s *source) swings(now time.Time, interval, wall time.Duration, memory *mom
 // for a long time, and above it while that falls, which looks like variability. And beside demand
 // that has returned nothing else would be seen for as long.
 func (s *source) unaccustom() {
-	s.swing = swing{}
+	s.variability = variability{}
 	for _, f := range s.flows {
 		f.habits, f.above = 0, 0
 	}
@@ -148,7 +147,7 @@ func (f *flow) accustom() {
 }
 
 // record adds a tick to the means.
-func (s *swing) record(spans []moment) {
+func (v *variability) record(spans []moment) {
 	product, next, chance, weight, above, mean := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 	for i := range spans {
 		x := &spans[i]
@@ -160,76 +159,76 @@ func (s *swing) record(spans []moment) {
 		mean += x.means[0] + x.means[1]
 	}
 	if weight <= 0 {
-		if s.mute++; s.mute >= swingMemory {
-			*s = swing{ratio: s.ratio}
+		if v.mute++; v.mute >= variabilityMemory {
+			*v = variability{ratio: v.ratio}
 		}
 		return
 	}
-	s.mute = 0
-	s.recent[s.at] = product / weight
-	s.at = (s.at + 1) % blockTicks
-	s.ticks = min(s.ticks+1, swingMemory)
-	part := 1 / float64(s.ticks)
-	s.mean += (product/weight - s.mean) * part
-	s.next += (next/weight - s.next) * part
-	s.drift += (above/mean - s.drift) * part
-	s.chance += (chance/weight/weight - s.chance) * part
-	if s.ticks >= blockTicks {
+	v.mute = 0
+	v.recent[v.at] = product / weight
+	v.at = (v.at + 1) % blockTicks
+	v.ticks = min(v.ticks+1, variabilityMemory)
+	part := 1 / float64(v.ticks)
+	v.mean += (product/weight - v.mean) * part
+	v.next += (next/weight - v.next) * part
+	v.drift += (above/mean - v.drift) * part
+	v.chance += (chance/weight/weight - v.chance) * part
+	if v.ticks >= blockTicks {
 		block := 0.0
-		for _, v := range s.recent {
-			block += v / blockTicks
+		for _, square := range v.recent {
+			block += square / blockTicks
 		}
-		part = 1 / float64(s.ticks-blockTicks+1)
-		s.blocks += (block - s.blocks) * part
-		s.square += (block*block - s.square) * part
+		part = 1 / float64(v.ticks-blockTicks+1)
+		v.blocks += (block - v.blocks) * part
+		v.square += (block*block - v.square) * part
 	}
-	s.judge()
+	v.judge()
 }
 
 // judge derives the variability from the means.
-func (s *swing) judge() {
-	if s.ticks < swingTicks {
+func (v *variability) judge() {
+	if v.ticks < variabilityTicks {
 		return // the result of an earlier process counts until then
 	}
-	variance := s.variance()
+	variance := v.variance()
 	if variance <= 0 {
-		s.seen = 0
+		v.seen = 0
 		return
 	}
-	need, least := 1.0, leastSwing
-	if s.seen > 0 {
-		need, least = 0.5, goneSwing
+	need, least := 1.0, leastVariability
+	if v.seen > 0 {
+		need, least = 0.5, goneVariability
 	}
-	n := float64(s.ticks)
-	chance := math.Sqrt(s.chance / n)
-	once := math.Sqrt(max(0, s.square-s.blocks*s.blocks) * blockTicks / n)
-	now := s.deviation()
+	n := float64(v.ticks)
+	chance := math.Sqrt(v.chance / n)
+	once := math.Sqrt(max(0, v.square-v.blocks*v.blocks) * blockTicks / n)
+	now := v.deviation()
 	switch {
 	case variance < need*beyondChance*chance || variance < need*againAndAgain*once || now < least:
-		s.seen = 0
-	case math.Abs(now-s.seen) > swingStep*s.seen:
-		s.seen = now
+		v.seen = 0
+	case math.Abs(now-v.seen) > variabilityStep*v.seen:
+		v.seen = now
 	}
 }
 
 // recall takes over the result of an earlier process.
-func (s *swing) recall(seen float64) {
-	if seen >= goneSwing && seen <= 1 { // refuses NaN too
-		s.seen = seen
+func (v *variability) recall(seen float64) {
+	if seen >= goneVariability && seen <= 1 { // refuses NaN too
+		v.seen = seen
 	}
 }
 
 // variance is that of the clients' common demand. Demand that keeps growing, or shrinking, is
 // above or below the expected rate all the time: that is no variability.
-func (s *swing) variance() float64 { return s.mean - s.drift*s.drift }
+func (v *variability) variance() float64 { return v.mean - v.drift*v.drift }
 
 // deviation is the standard deviation of the demand itself, of which windows show a moving
 // average. How much that hides follows from the correlation of a window with the previous one, as
 // for a sine: if it is opposite, the period is two windows, and the real deviation is 1.57 times
 // the visible one. Changes as fast as a window can't be seen.
-func (s *swing) deviation() float64 {
-	variance := s.variance()
-	follows := max(-1, min(1, (s.next-s.drift*s.drift)/variance))
+func (v *variability) deviation() float64 {
+	variance := v.variance()
+	follows := max(-1, min(1, (v.next-v.drift*v.drift)/variance))
 	x := math.Acos(follows) / 2 // pi times a window's part of the period
 	hidden := 1.0
 	if x > 1e-3 {
