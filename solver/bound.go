@@ -12,7 +12,7 @@ import (
 //
 // If demand varies, a locality costs the mean of what y+D and y-D cost, with
 // the standard deviation D_l = sqrt(sum_s (variability_s x_sl)^2). Divided by the demand
-// the objective is the mean latency in ms where there is neither background nor
+// the objective is the mean latency in ms where there is neither unmanaged load nor
 // price. Localities of capacity 0 count only the way to them.
 func Objective(s Service, flows [][]float64) float64 {
 	total := 0.0

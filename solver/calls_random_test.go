@@ -37,7 +37,7 @@ func randomCalls(rng *rand.Rand, services, localities int, load func() float64, 
 			case 1:
 				l.Servers = 0
 			case 2:
-				l.Background = rng.Float64() * 0.5 * l.Capacity
+				l.Unmanaged = rng.Float64() * 0.5 * l.Capacity
 			}
 			s.Localities = append(s.Localities, l)
 			places[i] = append(places[i], w.place(rng))
@@ -91,7 +91,7 @@ func randomCalls(rng *rand.Rand, services, localities int, load func() float64, 
 		factor := total[i] / (load() * sized)
 		for l := range s.Localities {
 			s.Localities[l].Capacity *= factor
-			s.Localities[l].Background *= factor
+			s.Localities[l].Unmanaged *= factor
 			// Service times of 1 to 100 ms.
 			if s.Localities[l].Servers > 0 {
 				s.Localities[l].Servers = s.Localities[l].Capacity * math.Exp(rng.Float64()*4.6) / 1000

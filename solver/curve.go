@@ -16,19 +16,19 @@ const kneeUtilization = 0.98
 // Lq = alpha rho^beta / (1-rho)", Annals of the Institute of Statistical
 // Mathematics 29 (1977). It is convex; above u = 0.98 it goes on as its tangent.
 type curve struct {
-	capacity   float64 // K, 0 = removed
-	service    float64 // t, ms
-	background float64 // b
-	ceiling    float64
-	queues     float64 // 1000 r; 0 = no queue term
-	exponent   float64 // sqrt(2(n/r+1))
-	kneeCost   float64 // Q at the knee
-	kneeSlope  float64 // dQ/du at the knee
-	deviation  float64 // what counts is the mean of loads that are so much higher and lower, requests/s
+	capacity  float64 // K, 0 = removed
+	service   float64 // t, ms
+	unmanaged float64 // b
+	ceiling   float64
+	queues    float64 // 1000 r; 0 = no queue term
+	exponent  float64 // sqrt(2(n/r+1))
+	kneeCost  float64 // Q at the knee
+	kneeSlope float64 // dQ/du at the knee
+	deviation float64 // what counts is the mean of loads that are so much higher and lower, requests/s
 }
 
 func newCurve(l Locality) curve {
-	c := curve{capacity: l.Capacity, background: l.Background, ceiling: l.Ceiling}
+	c := curve{capacity: l.Capacity, unmanaged: l.Unmanaged, ceiling: l.Ceiling}
 	if c.ceiling == 0 {
 		c.ceiling = defaultCeiling
 	}
@@ -50,17 +50,17 @@ func newCurve(l Locality) curve {
 
 // headroom is how much obedient load fits under the ceiling times scale.
 func (c *curve) headroom(scale float64) float64 {
-	return math.Max(0, scale*c.ceiling*c.capacity-c.background)
+	return math.Max(0, scale*c.ceiling*c.capacity-c.unmanaged)
 }
 
 // knee is the load where the queue cost becomes straight; negative if
-// background alone is beyond it, and infinite without a queue term, and where what
+// unmanaged load alone is beyond it, and infinite without a queue term, and where what
 // counts is the mean of two loads.
 func (c *curve) knee() float64 {
 	if c.queues == 0 || c.deviation > 0 {
 		return math.Inf(1)
 	}
-	return kneeUtilization*c.capacity - c.background
+	return kneeUtilization*c.capacity - c.unmanaged
 }
 
 // value is f(y).
@@ -72,7 +72,7 @@ func (c *curve) value(y float64) float64 {
 	if c.queues == 0 {
 		return y * c.service
 	}
-	u := (y + c.background) / c.capacity
+	u := (y + c.unmanaged) / c.capacity
 	if u > kneeUtilization {
 		return y*c.service + c.kneeCost + c.kneeSlope*(u-kneeUtilization)
 	}
@@ -93,7 +93,7 @@ func (c *curve) slopes(y float64) (first, second float64) {
 	if c.queues == 0 {
 		return c.service, 0
 	}
-	u := (y + c.background) / c.capacity
+	u := (y + c.unmanaged) / c.capacity
 	if u > kneeUtilization {
 		return c.service + c.kneeSlope/c.capacity, 0
 	}

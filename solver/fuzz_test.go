@@ -43,7 +43,7 @@ func (r *reader) service() solver.Service {
 	sources, localities, flags := int(r.byte()%6), int(r.byte()%6), r.byte()
 	for range localities {
 		s.Localities = append(s.Localities, solver.Locality{
-			Capacity: r.float(), Servers: r.float(), Queues: r.float(), Ceiling: r.float() / 16, Background: r.float(),
+			Capacity: r.float(), Servers: r.float(), Queues: r.float(), Ceiling: r.float() / 16, Unmanaged: r.float(),
 		})
 		if flags&1 != 0 {
 			s.WarmPrices = append(s.WarmPrices, r.float())

@@ -18,7 +18,7 @@ type member struct {
 	calls     []caller
 	rates     []float64 // per caller: requests served per request of it
 	lost      []float64 // per caller: requests shed or unreachable per request of it
-	headrooms []float64 // per locality, under the raised ceilings; 0 where background leaves a sliver at most
+	headrooms []float64 // per locality, under the raised ceilings; 0 where unmanaged load leaves a sliver at most
 	of        []int     // column of each locality in the network; < 0 where nothing can flow
 }
 
@@ -132,7 +132,7 @@ func (m *member) fit() {
 }
 
 // raise sets the rooms of a part that demand fills so that they hold it, though
-// little room beside much background is only known to the rounding of both.
+// little room beside much unmanaged load is only known to the rounding of both.
 func (m *member) raise(p component) {
 	in := m.agg
 	ramps, headrooms := in.ceilings(), in.headrooms(p)

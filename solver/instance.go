@@ -191,7 +191,7 @@ func (in *instance) ceilings() []ramp {
 	ramps := make([]ramp, in.localities)
 	for l := range ramps {
 		c := &in.curves[l]
-		ramps[l] = ramp{slope: c.ceiling * c.capacity, base: c.background}
+		ramps[l] = ramp{slope: c.ceiling * c.capacity, base: c.unmanaged}
 	}
 	return ramps
 }

@@ -114,7 +114,7 @@ func tangent(l solver.Locality, y float64) (value, slope float64) {
 			return 1000 * r * math.Pow(u, math.Sqrt(2*(l.Servers/r+1))) / (1 - u)
 		}
 		const knee, h = 0.98, 1e-6
-		u := (y + l.Background) / l.Capacity
+		u := (y + l.Unmanaged) / l.Capacity
 		q := queue(min(u, knee))
 		if u > knee {
 			q += (u - knee) * (queue(knee+h) - queue(knee-h)) / (2 * h)

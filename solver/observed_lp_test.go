@@ -26,7 +26,7 @@ func observedService(rng *rand.Rand) solver.Service {
 		loc.Capacity *= math.Exp2(0.6 * rng.NormFloat64())
 		loc.Servers = min(1e9, loc.Capacity*serviceMS/1000)
 		loc.Queues = float64(1 + rng.IntN(20))
-		loc.Background = min(loc.Background, 0.5*loc.Capacity)
+		loc.Unmanaged = min(loc.Unmanaged, 0.5*loc.Capacity)
 		price := max(0, 2*(serviceMS-1.25*usual))
 		if rng.IntN(3) == 0 {
 			price += errorCost * math.Pow(rng.Float64(), 3)

@@ -272,7 +272,7 @@ func fit(ramps []ramp, localities []int, demand float64) float64 {
 }
 
 // headrooms are the rooms of a part's localities at its factor, per locality of
-// the instance. Where background is so much larger than demand that the rooms
+// the instance. Where unmanaged load is so much larger than demand that the rooms
 // of a saturated part drown in its rounding, they are the slopes: what counts
 // is their proportion.
 func (in *instance) headrooms(p component) []float64 {

@@ -9,7 +9,7 @@
 //	t_l = 1000 n_l / K_l                                   service time, ms
 //	Q_l = 1000 r_l u^sqrt(2(n_l/r_l + 1)) / (1 - u)        u = (y_l + b_l) / K_l
 //
-// w is network latency, K capacity, n servers, r queues, b background; see
+// w is network latency, K capacity, n servers, r queues, b unmanaged load; see
 // [Service] and [Locality]. Q_l is the rate times the mean waiting time of r_l
 // independent M/M/(n_l/r_l) queues, by the approximation of H. Sakasegawa, "An
 // approximation formula Lq = alpha rho^beta / (1-rho)", Annals of the Institute
@@ -69,11 +69,13 @@ type Service struct {
 
 // Locality is the capacity of a service in one locality.
 type Locality struct {
-	Capacity   float64 // K_l, requests/s at utilization 1, >= 1e-6; 0 removes the locality
-	Servers    float64 // n_l, requests worked on at once, may be fractional, <= 1e9; 0 = no queue term
-	Queues     float64 // r_l, independent queues, >= 1 (0 is read as 1)
-	Ceiling    float64 // highest utilization to plan for, [0.001, 1] (0 is read as 0.8)
-	Background float64 // b_l, requests/s that do not obey, >= 0
+	Capacity float64 // K_l, requests/s at utilization 1, >= 1e-6; 0 removes the locality
+	Servers  float64 // n_l, requests worked on at once, may be fractional, <= 1e9; 0 = no queue term
+	Queues   float64 // r_l, independent queues, >= 1 (0 is read as 1)
+	Ceiling  float64 // highest utilization to plan for, [0.001, 1] (0 is read as 0.8)
+	// Unmanaged is b_l, requests/s that land there whatever the flows are, >= 0. Files for
+	// `isobar solve` call it background.
+	Unmanaged float64 `json:"Background"` //nolint:tagliatelle // as replicas of earlier versions call it
 }
 
 // Call is a call from one service of the problem to another, from the locality
@@ -111,10 +113,10 @@ type ServiceSolution struct {
 	Joint bool // calls connect the service with others: they were solved together
 
 	Flows       [][]float64 // [s][l] requests/s
-	Load        []float64   // [l] y_l, requests/s without background
+	Load        []float64   // [l] y_l, requests/s without unmanaged load
 	Utilization []float64   // [l] (y+b)/K; 0 where K = 0 and nothing lands
 	// Prices are p_l [l], ms: what one more request/s in l costs all requests together, also
-	// where nothing flows yet. Where nothing can land (no capacity, or background fills it), the
+	// where nothing flows yet. Where nothing can land (no capacity, or unmanaged load fills it), the
 	// least price at which no source would want to go there. A request of any source is placed
 	// best where way + p_l is least, with calls where way + p_l + what the calls cost from l on
 	// is.

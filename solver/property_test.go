@@ -93,7 +93,7 @@ func TestScaling(t *testing.T) {
 		scaled.Localities = nil
 		for _, l := range s.Localities {
 			l.Capacity *= k
-			l.Background *= k
+			l.Unmanaged *= k
 			scaled.Localities = append(scaled.Localities, l)
 		}
 		scaled.Latency, scaled.Price = nil, nil

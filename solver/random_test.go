@@ -36,13 +36,13 @@ func randomService(rng *rand.Rand, sources, localities int, load float64) solver
 		case 1:
 			l.Servers = 0
 		case 2:
-			l.Background = rng.Float64() * 0.5 * l.Capacity
+			l.Unmanaged = rng.Float64() * 0.5 * l.Capacity
 		}
 		ceiling := l.Ceiling
 		if ceiling == 0 {
 			ceiling = 0.8
 		}
-		room += math.Max(0, ceiling*l.Capacity-l.Background)
+		room += math.Max(0, ceiling*l.Capacity-l.Unmanaged)
 		s.Localities = append(s.Localities, l)
 		r, o := at()
 		targets = append(targets, place{r, o})

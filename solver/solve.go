@@ -138,7 +138,7 @@ func (sol *ServiceSolution) total(in *instance) {
 			sol.Load[l] += sol.Flows[s][l]
 		}
 		if c := &in.curves[l]; c.capacity > 0 {
-			sol.Utilization[l] = (sol.Load[l] + c.background) / c.capacity
+			sol.Utilization[l] = (sol.Load[l] + c.unmanaged) / c.capacity
 		}
 		sol.CeilingScale = math.Max(sol.CeilingScale, in.scale[l])
 	}

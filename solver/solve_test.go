@@ -34,7 +34,7 @@ func TestInvalid(t *testing.T) {
 		{"half a queue", func(s *solver.Service) { s.Localities[0].Queues = 0.5 }, "services[0].localities[0].queues"},
 		{"ceiling above 1", func(s *solver.Service) { s.Localities[0].Ceiling = 1.1 }, "services[0].localities[0].ceiling"},
 		{"negative ceiling", func(s *solver.Service) { s.Localities[0].Ceiling = -0.1 }, "services[0].localities[0].ceiling"},
-		{"infinite background", func(s *solver.Service) { s.Localities[0].Background = math.Inf(1) }, "services[0].localities[0].background"},
+		{"infinite unmanaged load", func(s *solver.Service) { s.Localities[0].Unmanaged = math.Inf(1) }, "services[0].localities[0].unmanaged"},
 		{"negative latency", func(s *solver.Service) { s.Latency[1][0] = -1 }, "services[0].latency[1][0]"},
 		{"missing latency row", func(s *solver.Service) { s.Latency = s.Latency[:1] }, "services[0].latency"},
 		{"short latency row", func(s *solver.Service) { s.Latency[1] = s.Latency[1][:1] }, "services[0].latency[1]"},
@@ -93,19 +93,19 @@ func TestByHand(t *testing.T) {
 		{name: "exactly full", service: two(80, 80), flows: [][]float64{{80, 0}, {0, 80}}, scale: 1},
 		{name: "equal overflow", service: two(120, 120), flows: [][]float64{{120, 0}, {0, 120}}, scale: 1.5},
 		{
-			name: "overflow with background",
+			name: "overflow with unmanaged load",
 			service: func() solver.Service {
 				s := two(100, 40)
-				s.Localities[1].Background = 60 // 1.25 x 80 = 100 = 0 + 100 = 60 + 40
+				s.Localities[1].Unmanaged = 60 // 1.25 x 80 = 100 = 0 + 100 = 60 + 40
 				return s
 			}(),
 			flows: [][]float64{{100, 0}, {0, 40}}, scale: 1.25,
 		},
 		{
-			name: "background above the ceiling leaves nothing",
+			name: "unmanaged load above the ceiling leaves nothing",
 			service: func() solver.Service {
 				s := two(30, 40)
-				s.Localities[1].Background = 90
+				s.Localities[1].Unmanaged = 90
 				return s
 			}(),
 			flows: [][]float64{{30, 0}, {40, 0}}, scale: 1, objective: 400,
@@ -205,11 +205,11 @@ func equal(t *testing.T, what string, got, want []float64) {
 }
 
 // The cost by hand: 60 requests/s on 4 servers of 25 requests/s each, one
-// queue, 20 of them background.
+// queue, 20 of them unmanaged.
 func TestObjectiveByHand(t *testing.T) {
 	s := solver.Service{
 		Demand:     []float64{40},
-		Localities: []solver.Locality{{Capacity: 100, Servers: 4, Background: 20}},
+		Localities: []solver.Locality{{Capacity: 100, Servers: 4, Unmanaged: 20}},
 		Latency:    [][]float64{{3}},
 	}
 	queue := 1000 * math.Pow(0.6, math.Sqrt(10)) / 0.4
@@ -230,7 +230,7 @@ func TestPricesWithoutFlow(t *testing.T) {
 	s := solver.Service{
 		Demand: []float64{90, 0},
 		Localities: []solver.Locality{
-			{Capacity: 100}, {Capacity: 100, Servers: 1}, {Capacity: 100, Servers: 1}, {Capacity: 0}, {Capacity: 100, Background: 90},
+			{Capacity: 100}, {Capacity: 100, Servers: 1}, {Capacity: 100, Servers: 1}, {Capacity: 0}, {Capacity: 100, Unmanaged: 90},
 		},
 		Latency: [][]float64{{0, 5, 50, 1, 1}, {5, 5, 0, 5, 5}},
 	}
@@ -254,7 +254,7 @@ func TestOverflowIsEqual(t *testing.T) {
 	s := solver.Service{
 		Demand: []float64{500, 100},
 		Localities: []solver.Locality{
-			{Capacity: 100, Servers: 10}, {Capacity: 300, Servers: 5, Ceiling: 0.5}, {Capacity: 200, Background: 20},
+			{Capacity: 100, Servers: 10}, {Capacity: 300, Servers: 5, Ceiling: 0.5}, {Capacity: 200, Unmanaged: 20},
 		},
 		Latency: [][]float64{{0, 20, 80}, {30, 0, 5}},
 	}

@@ -60,7 +60,7 @@ func room(l solver.Locality) float64 {
 	if ceiling == 0 {
 		ceiling = 0.8
 	}
-	return math.Max(0, ceiling*l.Capacity-l.Background)
+	return math.Max(0, ceiling*l.Capacity-l.Unmanaged)
 }
 
 func TestAgainstBruteForce(t *testing.T) {

@@ -15,7 +15,7 @@ const (
 // Ranges of what a problem may hold. No fleet is near these limits; within them no
 // sum overflows and no product loses its meaning.
 const (
-	MaxRate    = 1e12 // largest demand, background and capacity, requests/s
+	MaxRate    = 1e12 // largest demand, unmanaged load and capacity, requests/s
 	MinRate    = 1e-6 // smallest capacity that is not 0, requests/s
 	MinCeiling = 1e-3 // smallest ceiling
 	MaxServers = 1e9  // most servers of a locality
@@ -177,14 +177,14 @@ func (l Locality) validate(place string) error {
 			return err
 		}
 	}
-	return within(place+".background", l.Background, 0, MaxRate)
+	return within(place+".unmanaged", l.Unmanaged, 0, MaxRate)
 }
 
 const (
 	// checkSlack is the relative error that sums of many flows may carry.
 	checkSlack = 1e-9
 	// headroomRounding is the rounding of a room, relative to the ceiling and the
-	// background that it is the difference of. Where demand fills all rooms, it may be
+	// unmanaged load that it is the difference of. Where demand fills all rooms, it may be
 	// found in any of them.
 	headroomRounding = 8 * 0x1p-52
 )
@@ -236,7 +236,7 @@ func (sol *ServiceSolution) withinHeadrooms(s Service, load []float64) error {
 	rounding := 0.0
 	for l := range load {
 		c := newCurve(s.Localities[l])
-		rounding += headroomRounding * (sol.Scale[l]*c.ceiling*c.capacity + c.background)
+		rounding += headroomRounding * (sol.Scale[l]*c.ceiling*c.capacity + c.unmanaged)
 	}
 	for l, y := range load {
 		c := newCurve(s.Localities[l])

@@ -47,7 +47,7 @@ func withinCeilings(s solver.Service, flows [][]float64) bool {
 		if ceiling == 0 {
 			ceiling = 0.8
 		}
-		load := loc.Background
+		load := loc.Unmanaged
 		for i := range flows {
 			load += flows[i][l]
 		}
@@ -62,7 +62,7 @@ func withinCeilings(s solver.Service, flows [][]float64) bool {
 // queues cost so much that a gap is told, and not closed.
 func calm(s solver.Service, flows [][]float64) bool {
 	for l, loc := range s.Localities {
-		load, square := loc.Background, 0.0
+		load, square := loc.Unmanaged, 0.0
 		for i := range flows {
 			load += flows[i][l]
 			square += s.Variability[i] * flows[i][l] * s.Variability[i] * flows[i][l]

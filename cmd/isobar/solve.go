@@ -97,7 +97,7 @@ type solvedService struct {
 
 	CeilingScale float64      `json:"ceiling_scale"` // factor of equal overflow; 1 when everything fits
 	Flows        []solvedFlow `json:"flows"`         // those above 0
-	Utilization  []float64    `json:"utilization"`   // including background
+	Utilization  []float64    `json:"utilization"`   // including unmanaged load
 	Prices       []float64    `json:"prices"`        // ms
 	Shed         []float64    `json:"shed"`          // requests/s
 	Unreachable  []float64    `json:"unreachable"`   // requests/s
@@ -222,7 +222,7 @@ func writeSolvedService(b *strings.Builder, file *config.SolveFile, i int, s *so
 			price = fmt.Sprintf("%.4f", at(s.Prices, j))
 		}
 		fmt.Fprintf(table, "%s\t%.2f\t%.2f\t%.2f\t%.4f\t%s\n", l, site.Capacity, site.Ceiling,
-			at(s.Load, j)+site.Background, at(s.Utilization, j), price)
+			at(s.Load, j)+site.Unmanaged, at(s.Utilization, j), price)
 	}
 	fmt.Fprintln(table, "\nFROM\tTO\tRATE\tSHARE\tLATENCY MS")
 	for i, row := range s.Flows {

@@ -80,7 +80,7 @@ func planned(spec *isobar.Service) *plan.Service {
 		Locality:  spec.Localities[0].Locality,
 		Endpoints: []isobar.WeightedEndpoint{{Address: "127.0.0.1:50051", Weight: 1, Health: isobar.Healthy}},
 	}
-	sites := []assign.Site{{Group: group, Nominal: 100, Capacity: 100, Ceiling: 0.8, Scale: 1, Background: 10}}
+	sites := []assign.Site{{Group: group, Nominal: 100, Capacity: 100, Ceiling: 0.8, Scale: 1, Unmanaged: 10}}
 	source := isobar.MustLocality("eu-west/a")
 	return &plan.Service{Spec: spec, Sites: sites, Coverage: 1, Result: &assign.Result{
 		Service: spec.Name, Sites: sites, Load: []float64{40},

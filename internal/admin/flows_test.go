@@ -135,7 +135,7 @@ func TestFlows(t *testing.T) {
 		site := svc.Result.Sites[0]
 		svc.Result.Sites, svc.Problem = nil, &solver.Service{}
 		for _, l := range []isobar.Locality{here, beside, far} {
-			site.Group, site.Background = &isobar.EndpointGroup{Locality: l, Endpoints: site.Group.Endpoints}, 0
+			site.Group, site.Unmanaged = &isobar.EndpointGroup{Locality: l, Endpoints: site.Group.Endpoints}, 0
 			svc.Result.Sites = append(svc.Result.Sites, site)
 			svc.Problem.Localities = append(svc.Problem.Localities, solver.Locality{Capacity: 100, Servers: 1, Queues: 1})
 		}

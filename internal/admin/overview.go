@@ -165,7 +165,7 @@ func (o *ServiceOverview) sites(r *assign.Result) {
 		if site.Capacity <= 0 {
 			continue
 		}
-		if used := (at(r.Load, i) + site.Background) / site.Capacity; fullest < 0 || used > most {
+		if used := (at(r.Load, i) + site.Unmanaged) / site.Capacity; fullest < 0 || used > most {
 			fullest, most = i, used
 		}
 	}
@@ -289,7 +289,7 @@ func queueOf(svc *plan.Service, locality int) queue {
 	if l.Servers <= 0 || l.Capacity <= 0 {
 		return none
 	}
-	used := min(maxQueued, (at(svc.Result.Load, locality)+svc.Result.Sites[locality].Background)/l.Capacity)
+	used := min(maxQueued, (at(svc.Result.Load, locality)+svc.Result.Sites[locality].Unmanaged)/l.Capacity)
 	if used <= 0 {
 		return none
 	}

@@ -172,11 +172,11 @@ func (s *core) viewService(svc *plan.Service, overrides []isobar.HealthOverride,
 func viewSite(s *assign.Site, load, price float64) SiteView {
 	v := SiteView{
 		Locality: s.Group.Locality, Endpoints: len(s.Group.Endpoints), Healthy: s.Group.Usable(),
-		CapacityNominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, UnmanagedLoad: s.Background,
+		CapacityNominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, UnmanagedLoad: s.Unmanaged,
 		Load: load, Price: price, Unreachable: s.Unreachable,
 	}
 	if s.Capacity > 0 {
-		v.Utilization = (load + s.Background) / s.Capacity
+		v.Utilization = (load + s.Unmanaged) / s.Capacity
 	}
 	return v
 }

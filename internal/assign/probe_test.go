@@ -114,9 +114,9 @@ func TestSeveralProbes(t *testing.T) {
 // obey, gets it nevertheless; and whatever becomes of it, it keeps nobody else
 // from relieving another site.
 func TestAProbeWithoutRoomHoldsUpNobody(t *testing.T) {
-	for _, background := range []float64{0, 78, 100} { // of 100, with a ceiling of 80
+	for _, unmanaged := range []float64{0, 78, 100} { // of 100, with a ceiling of 80
 		full := site(asia, 100)
-		full.Background = background
+		full.Unmanaged = unmanaged
 		in := input([]assign.Site{site(east, 1000), site(west, 1000), full},
 			source(east, 600, []float64{0, 1, 1}, 1, 0, 0), source(west, 300, []float64{1, 0, 1}, 0, 1, 0))
 		out := decide(t, in)

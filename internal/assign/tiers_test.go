@@ -108,8 +108,8 @@ func waterfall(sites []assign.Site, sources []assign.Source, maxShed float64) (p
 		}
 		prices[l] = 5 * load / max(1, factor*limits[l])
 		if s := &sites[l]; s.Capacity > 0 && factor > 1 && limits[l] > 0 {
-			// The limit has background taken off, so the factor is worked out on it.
-			s.Scale = (limits[l]*factor*(1+1e-9) + s.Background) / (s.Ceiling * s.Capacity)
+			// The limit has unmanaged load taken off, so the factor is worked out on it.
+			s.Scale = (limits[l]*factor*(1+1e-9) + s.Unmanaged) / (s.Ceiling * s.Capacity)
 		}
 	}
 	return prices, shed

@@ -10,13 +10,13 @@ import (
 // Site is one locality of a service as the assignment sees it. Sites are in
 // the order of Service.Localities (sorted by locality).
 type Site struct {
-	Group      *isobar.EndpointGroup // endpoints with effective health and the weights to send
-	Nominal    float64               // capacity if every endpoint were healthy, requests/s
-	Capacity   float64               // effective capacity: healthy share x scaler x declared, requests/s
-	Ceiling    float64               // utilization not to exceed, (0, 1]
-	Scale      float64               // overflow factor of the ceiling from the solver, >= 1
-	Background float64               // requests/s that do not obey
-	Preferred  bool                  // filled before sites that are not
+	Group     *isobar.EndpointGroup // endpoints with effective health and the weights to send
+	Nominal   float64               // capacity if every endpoint were healthy, requests/s
+	Capacity  float64               // effective capacity: healthy share x scaler x declared, requests/s
+	Ceiling   float64               // utilization not to exceed, (0, 1]
+	Scale     float64               // overflow factor of the ceiling from the solver, >= 1
+	Unmanaged float64               // load that lands there whatever the shares are, requests/s
+	Preferred bool                  // filled before sites that are not
 	// Unreachable says that every source with a stake agrees it cannot reach
 	// this site: Capacity is 0 for that reason and not for health.
 	Unreachable bool
@@ -27,7 +27,7 @@ type Site struct {
 
 // Limit is the rate that obeys which the site may carry, requests/s.
 func (s *Site) Limit() float64 {
-	return max(0, s.Ceiling*max(1, s.Scale)*s.Capacity-s.Background)
+	return max(0, s.Ceiling*max(1, s.Scale)*s.Capacity-s.Unmanaged)
 }
 
 // Headroom is what is left of the limit with load y, requests/s.
@@ -39,7 +39,7 @@ func (s *Site) Usable() bool { return s.Group.Usable() > 0 }
 // Source is one source locality of a service and what the solver wants of it.
 type Source struct {
 	Locality isobar.Locality
-	Demand   float64   // steerable requests/s (background taken off); 0 = subscribed, but sends nothing
+	Demand   float64   // steerable requests/s (unmanaged load taken off); 0 = subscribed, but sends nothing
 	Distance []float64 // per site: latency + price, ms
 	Target   []float64 // per site: the shares that the solver or the policy wants, summing to 1; nil: none is known
 	Mix      Mix       // of its clients' classes; read only where the service has classes

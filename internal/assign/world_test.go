@@ -21,7 +21,7 @@ type place struct {
 	weights  []uint32 // of the endpoints
 	nominal  float64
 	ceiling  float64
-	ignored  float64 // background
+	ignored  float64 // unmanaged load
 	observed bool    // unreachable
 }
 
@@ -69,7 +69,7 @@ func (w *world) sites() []assign.Site {
 				healthy++
 			}
 		}
-		s := assign.Site{Group: g, Nominal: p.nominal, Ceiling: p.ceiling, Scale: 1, Background: p.ignored}
+		s := assign.Site{Group: g, Nominal: p.nominal, Ceiling: p.ceiling, Scale: 1, Unmanaged: p.ignored}
 		if len(p.health) > 0 {
 			s.Capacity = p.nominal * float64(healthy) / float64(len(p.health))
 		}
@@ -226,7 +226,7 @@ func (w *world) change(t *rapid.T) {
 	case 10:
 		p.nominal = rapid.Float64Range(10, 2000).Draw(t, "nominal")
 	case 11:
-		p.ignored = rapid.Float64Range(0, 100).Draw(t, "background")
+		p.ignored = rapid.Float64Range(0, 100).Draw(t, "unmanaged load")
 	case 13:
 		w.isolation = rapid.SampledFrom([]string{"", "strict", "nearest"}).Draw(t, "isolation")
 	case 12:

@@ -298,13 +298,13 @@ func (c contradictions) check(l *isobar.ServiceLocality) {
 		c.at.Warnf("raise the locality's concurrency, or lower theirs",
 			"the endpoints' concurrency add up to %g, above the locality's %g", slots, l.Concurrency)
 	}
-	c.background(l, rates, allRates)
+	c.unmanaged(l, rates, allRates)
 	if allRates {
 		c.weights(l, rates)
 	}
 }
 
-func (c contradictions) background(l *isobar.ServiceLocality, rates float64, allRates bool) {
+func (c contradictions) unmanaged(l *isobar.ServiceLocality, rates float64, allRates bool) {
 	capacity := l.MaxRate
 	if capacity == 0 && allRates {
 		capacity = rates
@@ -317,8 +317,8 @@ func (c contradictions) background(l *isobar.ServiceLocality, rates float64, all
 		scaler = 1
 	}
 	if limit := ceiling * scaler * capacity; capacity > 0 && l.UnmanagedLoad >= limit {
-		c.at.Warnf("lower background or raise max_rate",
-			"background of %g leaves nothing of the %g requests/s that the ceiling allows", l.UnmanagedLoad, limit)
+		c.at.Warnf("lower unmanaged_load or raise max_rate",
+			"unmanaged load of %g leaves nothing of the %g requests/s that the ceiling allows", l.UnmanagedLoad, limit)
 	}
 }
 

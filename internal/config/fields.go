@@ -18,7 +18,7 @@ var (
 	errorCostRange   = strict.Range{AboveMin: true, Max: 3.6e6, Unit: "ms"}
 	serviceTimeRange = strict.Range{AboveMin: true, Max: 3.6e6, Unit: "ms"}
 	rateRange        = strict.Range{AboveMin: true, Max: 1e12, Unit: "requests/s", ZeroHint: "leave it out if it is not known"}
-	backgroundRange  = strict.Range{Max: 1e12, Unit: "requests/s"}
+	unmanagedRange   = strict.Range{Max: 1e12, Unit: "requests/s"}
 	concurrencyRange = strict.Range{AboveMin: true, Max: 1e9, Unit: "requests", ZeroHint: "leave it out if it is not known"}
 	scalerRange      = strict.Range{
 		AboveMin: true, Max: 100,

@@ -239,7 +239,7 @@ func (r *scenarioReader) localities(v strict.Value, weights *placedWeights) []is
 			floatField("concurrency", &l.Concurrency, concurrencyRange),
 			floatField("ceiling", &l.Ceiling, ceilingRange),
 			floatField("capacity_scaler", &l.CapacityScaler, scalerRange),
-			floatField("unmanaged_load", &l.UnmanagedLoad, backgroundRange), weights.field(&l.Weight), boolField("preferred", &l.Preferred),
+			floatField("unmanaged_load", &l.UnmanagedLoad, unmanagedRange), weights.field(&l.Weight), boolField("preferred", &l.Preferred),
 		}, renamed(renamedOfLocality)...))
 		for range n {
 			if r.size++; r.size <= maxScenarioFleet {

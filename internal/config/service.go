@@ -222,7 +222,7 @@ func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 		floatField("concurrency", &l.Concurrency, concurrencyRange),
 		floatField("ceiling", &l.Ceiling, ceilingRange),
 		floatField("capacity_scaler", &l.CapacityScaler, scalerRange),
-		floatField("unmanaged_load", &l.UnmanagedLoad, backgroundRange),
+		floatField("unmanaged_load", &l.UnmanagedLoad, unmanagedRange),
 		{Name: "metadata", Read: func(v strict.Value) { l.Metadata = r.metadata(v) }},
 		r.listed.endpoints(func(v strict.Value) {
 			c.at, c.given = v, v.IsList()

@@ -240,7 +240,7 @@ func (s *solveService) readLocalities(v strict.Value) {
 			floatField("servers", &l.Servers, serversRange),
 			floatField("queues", &l.Queues, queuesRange),
 			floatField("ceiling", &l.Ceiling, solveCeiling),
-			floatField("background", &l.Background, backgroundRange),
+			floatField("background", &l.Unmanaged, unmanagedRange),
 		})
 		if name.IsZero() {
 			continue

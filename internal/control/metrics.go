@@ -213,7 +213,7 @@ func collectSites(gauge func(*prometheus.Desc, float64, ...string), p *plan.Plan
 	name := s.Spec.Name
 	for i := range s.Sites {
 		site := &s.Sites[i]
-		if load := s.Result.Load[i] + site.Background; exceptions && !site.Unreachable && !site.Drained && (site.Capacity == 0 || load < nearlyFull*site.Capacity) {
+		if load := s.Result.Load[i] + site.Unmanaged; exceptions && !site.Unreachable && !site.Drained && (site.Capacity == 0 || load < nearlyFull*site.Capacity) {
 			continue
 		}
 		loc := site.Group.Locality.String()
@@ -233,7 +233,7 @@ func collectSites(gauge func(*prometheus.Desc, float64, ...string), p *plan.Plan
 			gauge(descCounts, flag(l.Counts), name, loc, l.Metric, dry)
 		}
 		if site.Capacity > 0 {
-			gauge(descUtilization, (s.Result.Load[i]+site.Background)/site.Capacity, name, loc)
+			gauge(descUtilization, (s.Result.Load[i]+site.Unmanaged)/site.Capacity, name, loc)
 		}
 		gauge(descUnreachable, flag(site.Unreachable), name, loc)
 		gauge(descDrained, flag(site.Drained), name, loc)

@@ -47,10 +47,10 @@ type Site struct {
 // sorted by source, then locality.
 type Findings struct {
 	Service string
-	// Background is load that lands beyond plan: per (source, locality),
+	// Unmanaged is load that lands beyond plan: per (source, locality),
 	// requests/s to count as unmanaged load there and to take off the source's
 	// steerable demand.
-	Background []Landing
+	Unmanaged []Landing `json:"Background"` //nolint:tagliatelle // as replicas of earlier versions call it
 	// Unreported is load of clients that do not report, visible as ORCA application utilization
 	// above that of the landed load: requests/s to count as unmanaged load in the locality.
 	// Source is not set. Only localities with a declared capacity have it.
@@ -272,7 +272,7 @@ type pair struct {
 	lifted    time.Time // when open last changed; zero = it was not barred lately
 
 	over, under int     // windows in a row above plan, and not
-	background  float64 // requests/s
+	unmanaged   float64 // requests/s
 	failover    bool    // lands through a lower tier
 }
 
@@ -425,9 +425,9 @@ func (s *serviceAdherence) findings(l *ServiceLoad) Findings {
 	for _, src := range s.sources {
 		load := l.Source(src.source)
 		for _, p := range src.pairs {
-			if p.background > 0 && load != nil {
-				f.Background = append(f.Background, Landing{
-					Source: src.source, Locality: p.locality, Rate: p.background, Failover: p.failover,
+			if p.unmanaged > 0 && load != nil {
+				f.Unmanaged = append(f.Unmanaged, Landing{
+					Source: src.source, Locality: p.locality, Rate: p.unmanaged, Failover: p.failover,
 				})
 			}
 			if !p.barred.IsZero() {

@@ -41,16 +41,16 @@ func TestDeadZoneIsFound(t *testing.T) {
 			const all = "us-east/a>us-east/b us-east/b>us-east/b"
 			f := w.run(1)
 			w.expect("two windows are", f, all, "us-east/b")
-			if len(f.Background) > 0 {
-				t.Errorf("failover counts as background: %v", f.Background)
+			if len(f.Unmanaged) > 0 {
+				t.Errorf("failover counts as unmanaged load: %v", f.Unmanaged)
 			}
 
 			w.assign(a, shares{zoneA: 0.99, zoneB: 0.01})
 			w.assign(b, shares{zoneA: 0.99, zoneB: 0.01})
 			f = w.run(50)
 			w.expect("the probe fails on", f, all, "us-east/b")
-			if len(f.Background) > 0 {
-				t.Errorf("what moved away counts as background: %v", f.Background)
+			if len(f.Unmanaged) > 0 {
+				t.Errorf("what moved away counts as unmanaged load: %v", f.Unmanaged)
 			}
 
 			w.fate = nil
@@ -189,7 +189,7 @@ func TestReportsFromBeforeTheAckDoNotCount(t *testing.T) {
 			w.assign(a, shares{zoneA: 0.2, zoneB: 0.8})
 			f := w.run(2)
 			w.expect("old windows are no evidence", f, "", "")
-			if len(f.Background) > 0 || len(f.Deviating) > 0 {
+			if len(f.Unmanaged) > 0 || len(f.Deviating) > 0 {
 				t.Fatalf("reports %d intervals late: old windows make findings: %+v", late, f)
 			}
 			w.assign(a, shares{zoneA: 1})
@@ -197,7 +197,7 @@ func TestReportsFromBeforeTheAckDoNotCount(t *testing.T) {
 	}
 }
 
-func TestBackground(t *testing.T) {
+func TestUnmanagedLoad(t *testing.T) {
 	half := func(node int) map[isobar.Locality]float64 {
 		if node < 5 {
 			return shares{zoneA: 1}
@@ -206,23 +206,23 @@ func TestBackground(t *testing.T) {
 	}
 	a := &worldSource{at: zoneA, nodes: 10, rate: 100, shares: shares{zoneA: 0.5, zoneB: 0.5}, obey: half}
 	w := newWorld(t, a)
-	if f := w.run(1); len(f.Background) > 0 {
-		t.Fatalf("one window makes background: %v", f.Background)
+	if f := w.run(1); len(f.Unmanaged) > 0 {
+		t.Fatalf("one window makes unmanaged load: %v", f.Unmanaged)
 	}
 	f := w.run(3)
-	if len(f.Background) != 1 || f.Background[0].Locality != zoneA || f.Background[0].Source != zoneA {
-		t.Fatalf("background = %+v, want one of us-east/a at us-east/a", f.Background)
+	if len(f.Unmanaged) != 1 || f.Unmanaged[0].Locality != zoneA || f.Unmanaged[0].Source != zoneA {
+		t.Fatalf("unmanaged load is %+v, want one of us-east/a at us-east/a", f.Unmanaged)
 	}
-	near(t, "background", f.Background[0].Rate, 500, 5) // all of those who do not obey
+	near(t, "unmanaged load", f.Unmanaged[0].Rate, 500, 5) // all of those who do not obey
 	w.assign(a, shares{zoneA: 0.1, zoneB: 0.9})
 	f = w.run(10)
-	if len(f.Background) != 1 {
-		t.Fatalf("background = %+v, want it to stay", f.Background)
+	if len(f.Unmanaged) != 1 {
+		t.Fatalf("unmanaged load is %+v, want it to stay", f.Unmanaged)
 	}
-	near(t, "background under other shares", f.Background[0].Rate, 500, 5)
+	near(t, "unmanaged load under other shares", f.Unmanaged[0].Rate, 500, 5)
 	a.obey = nil
-	if f := w.run(4); len(f.Background) > 0 {
-		t.Fatalf("background of clients that obey: %v", f.Background)
+	if f := w.run(4); len(f.Unmanaged) > 0 {
+		t.Fatalf("unmanaged load of clients that obey: %v", f.Unmanaged)
 	}
 }
 

@@ -87,8 +87,8 @@ func TestUnmanagedLoadIsOfAllClients(t *testing.T) {
 	_, f := crowdOf(10, 90, 100, func(int) isobar.Locality { return zoneB }, func(int, int) []load.LocalityReport {
 		return []load.LocalityReport{lands(zoneA, 30, 0), lands(zoneB, 70, 0)}
 	})
-	if len(f.Background) != 1 || math.Abs(f.Background[0].Rate-600) > 60 {
-		t.Errorf("unmanaged load is %v, want 600 requests/s in %s", f.Background, zoneA)
+	if len(f.Unmanaged) != 1 || math.Abs(f.Unmanaged[0].Rate-600) > 60 {
+		t.Errorf("unmanaged load is %v, want 600 requests/s in %s", f.Unmanaged, zoneA)
 	}
 }
 

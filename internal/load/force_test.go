@@ -83,7 +83,7 @@ func TestMovingSharesMakeNoFindings(t *testing.T) {
 			w.assign(a, next)
 			f := w.run(1)
 			w.expect("on the move", f, "", "")
-			if len(f.Background) > 0 || len(f.Deviating) > 0 {
+			if len(f.Unmanaged) > 0 || len(f.Deviating) > 0 {
 				t.Fatalf("reports %d intervals late, after %d moves: %+v", late, k+1, f)
 			}
 		}
@@ -110,7 +110,7 @@ func TestSharesBetweenTicksAreNoted(t *testing.T) {
 		w.tab.Merge(windows)
 		f := w.evidence.Observe(w.now, w.tab.Snapshot(w.now).Service("checkout"), w.planned())
 		w.expect("between ticks", f, "", "")
-		if len(f.Background) > 0 || len(f.Deviating) > 0 {
+		if len(f.Unmanaged) > 0 || len(f.Deviating) > 0 {
 			t.Fatalf("findings %+v", f)
 		}
 		w.evidence.Note(w.now, "nobody", before)
@@ -132,7 +132,7 @@ func TestSharesNobodyAcknowledged(t *testing.T) {
 		a.acked = time.Time{}
 		f := w.run(1)
 		w.expect("never acknowledged", f, "", "")
-		if len(f.Background) > 0 || len(f.Deviating) > 0 {
+		if len(f.Unmanaged) > 0 || len(f.Deviating) > 0 {
 			t.Fatalf("findings %+v", f)
 		}
 	}
@@ -299,7 +299,7 @@ func TestObedientClientsAreNeverAccused(t *testing.T) {
 					Source: zoneA, Shares: current.shares, Acked: current.acked(now), Streams: clients,
 				}})
 				e.Name(&f, tab)
-				if len(f.Barred)+len(f.Unreachable)+len(f.Background)+len(f.Deviating)+len(f.Individual) > 0 {
+				if len(f.Barred)+len(f.Unreachable)+len(f.Unmanaged)+len(f.Deviating)+len(f.Individual) > 0 {
 					rt.Fatalf("after %d intervals: %+v", k+1, f)
 				}
 			}

@@ -81,7 +81,7 @@ func TestOutageIsFoundAndEnds(t *testing.T) {
 			w.assign(w.sources[1], shares{zoneB: 0.01, zoneC: 0.99})
 			w.assign(w.sources[2], shares{zoneB: 0.01, zoneC: 0.99})
 			for range 20 {
-				if f = w.run(1); unreachable(f) != "us-east/b" || len(f.Deviating)+len(f.Background) > 0 {
+				if f = w.run(1); unreachable(f) != "us-east/b" || len(f.Deviating)+len(f.Unmanaged) > 0 {
 					t.Fatalf("while the probe fails: %+v", f)
 				}
 			}

@@ -178,7 +178,7 @@ func TestObedientClientsMakeNoFindings(t *testing.T) {
 			}
 			tab.Merge(w)
 			f := evidence.Observe(at(float64(i)), tab.Snapshot(at(float64(i))).Service("checkout"), []load.PlannedSource{planned})
-			if len(f.Background)+len(f.Barred)+len(f.Unreachable)+len(f.Deviating) > 0 {
+			if len(f.Unmanaged)+len(f.Barred)+len(f.Unreachable)+len(f.Deviating) > 0 {
 				rt.Fatalf("interval %d: findings %+v", i, f)
 			}
 		}

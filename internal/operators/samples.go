@@ -155,7 +155,7 @@ func sampled(p *plan.Plan) []samples.Service {
 		for i := range svc.Result.Sites {
 			site := &svc.Result.Sites[i]
 			if site.Capacity > 0 && i < len(svc.Result.Load) {
-				s.Sites = append(s.Sites, samples.Site{Locality: site.Group.Locality, Utilization: (svc.Result.Load[i] + site.Background) / site.Capacity})
+				s.Sites = append(s.Sites, samples.Site{Locality: site.Group.Locality, Utilization: (svc.Result.Load[i] + site.Unmanaged) / site.Capacity})
 			}
 		}
 		out = append(out, s)

@@ -14,7 +14,7 @@ func TestSampled(t *testing.T) {
 	sites := func(capacity float64, names ...string) []assign.Site {
 		var out []assign.Site
 		for _, n := range names {
-			out = append(out, assign.Site{Group: &isobar.EndpointGroup{Locality: isobar.MustLocality(n)}, Capacity: capacity, Background: 10})
+			out = append(out, assign.Site{Group: &isobar.EndpointGroup{Locality: isobar.MustLocality(n)}, Capacity: capacity, Unmanaged: 10})
 		}
 		return out
 	}

@@ -13,16 +13,16 @@ import (
 // other, from findings, from what requests experience, from reports of utilization,
 // from the demand where nothing else is known, and from limits on measured quantities.
 
-// applyFindings books observed background and removes capacity that nobody
+// applyFindings books observed unmanaged load and removes capacity that nobody
 // reaches.
 func (s sites) applyFindings(f *load.Findings, mode isobar.Mode) {
 	if mode == isobar.ModeObserve {
 		return // nothing is served but the baseline and health
 	}
-	for _, found := range [][]load.Landing{f.Background, f.Unreported} {
+	for _, found := range [][]load.Landing{f.Unmanaged, f.Unreported} {
 		for _, b := range found {
 			if i := s.index(b.Locality); i >= 0 {
-				s[i].Background += b.Rate
+				s[i].Unmanaged += b.Rate
 			}
 		}
 	}
@@ -250,7 +250,7 @@ func (s sites) applyDemand(from sources) {
 		if rate <= 0 {
 			mean = idle
 		}
-		at.Capacity = (undeclaredSlack*mean*at.weight + at.Background) / at.Ceiling
+		at.Capacity = (undeclaredSlack*mean*at.weight + at.Unmanaged) / at.Ceiling
 		at.Nominal = at.Capacity
 	}
 }

@@ -144,7 +144,7 @@ func TestSharesThatHealthReplacedAreRemembered(t *testing.T) {
 		f.turn(f.decider.Reapply)
 		f.now = reported
 		f.land = func(l isobar.Locality, _ float64) float64 { return told.Assignment("checkout", loc("us/a")).Share(l) }
-		if found := f.service().Findings; len(found.Background)+len(found.Deviating)+len(found.Barred) > 0 {
+		if found := f.service().Findings; len(found.Unmanaged)+len(found.Deviating)+len(found.Barred) > 0 {
 			t.Fatalf("tick %d: %+v", i, found)
 		}
 	}

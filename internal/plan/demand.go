@@ -12,7 +12,7 @@ import (
 // sourceDemand is a source with what it wants to send that can be steered.
 type sourceDemand struct {
 	source isobar.Locality
-	demand float64 // requests/s, background taken off
+	demand float64 // requests/s, unmanaged load taken off
 	barred []bool  // per site
 }
 
@@ -47,7 +47,7 @@ func gatherSources(of *Service, at sites, subscribed []load.Subscription) source
 		}
 		add(s.Source, 0)
 	}
-	for _, b := range of.Findings.Background {
+	for _, b := range of.Findings.Unmanaged {
 		if b.Failover || of.Mode() == isobar.ModeObserve {
 			continue // still to be steered, as soon as it can be
 		}

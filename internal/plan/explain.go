@@ -118,7 +118,7 @@ func (e *explainer) demand() DemandExplained {
 		d.Rate = e.result.Demand
 	}
 	d.Variability = e.s.variabilityOf(e.source)
-	for _, b := range e.s.Findings.Background {
+	for _, b := range e.s.Findings.Unmanaged {
 		if b.Source == e.source && !b.Failover {
 			d.OffPlan += b.Rate
 		}
@@ -154,7 +154,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 		Locality: name, Tier: tierOf(e.assignment, name),
 		Endpoints: len(site.Group.Endpoints), Healthy: site.Group.Usable(),
 		CapacityNominal: site.Nominal, Capacity: site.Capacity, Ceiling: site.Ceiling, Limit: site.Limit(),
-		UnmanagedLoad: site.Background, Load: e.s.Result.Load[i], Unreachable: site.Unreachable, Drained: site.Drained,
+		UnmanagedLoad: site.Unmanaged, Load: e.s.Result.Load[i], Unreachable: site.Unreachable, Drained: site.Drained,
 		Published: e.assignment.Share(name),
 	}
 	x.Distance, x.Assumed = e.plan.Topology.Network.Latency(e.source, name)
@@ -174,7 +174,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	}
 	x.Cost = x.Distance + x.Price
 	if site.Capacity > 0 {
-		x.Utilization = (x.Load + site.Background) / site.Capacity
+		x.Utilization = (x.Load + site.Unmanaged) / site.Capacity
 	}
 	x.Full = site.Capacity > 0 && x.Load >= fullSlack*x.Limit
 	if solved >= 0 && e.s.Solution != nil && i < len(e.s.Solution.Flows[solved]) {

@@ -55,7 +55,7 @@ func FillsOf(p *Plan) Fills {
 func fillOf(s *Service, i int) (capacity, utilization float64) {
 	site := &s.Result.Sites[i]
 	if site.Capacity > 0 && i < len(s.Result.Load) { // a plan of another replica may lack it
-		utilization = (s.Result.Load[i] + site.Background) / site.Capacity
+		utilization = (s.Result.Load[i] + site.Unmanaged) / site.Capacity
 	}
 	return site.Capacity, utilization
 }

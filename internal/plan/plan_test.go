@@ -207,7 +207,7 @@ func TestSavedDemandIsWhatWasMeasured(t *testing.T) {
 	now := t0
 	p, err := plan.Next(plan.Input{
 		Now: now, Topology: threeZones(t), Version: 1, Load: demand(now, "checkout", map[string]float64{"us/a": 500}),
-		Findings: []load.Findings{{Service: "checkout", Background: []load.Landing{{Source: loc("us/a"), Locality: loc("us/b"), Rate: 200}}}},
+		Findings: []load.Findings{{Service: "checkout", Unmanaged: []load.Landing{{Source: loc("us/a"), Locality: loc("us/b"), Rate: 200}}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +317,7 @@ func TestFailoverOfClientsStaysDemand(t *testing.T) {
 		demand   float64
 	}{{true, 400}, {false, 100}} {
 		in := plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1, Load: demand(t0, "checkout", map[string]float64{"us/a": 400})}
-		in.Findings = []load.Findings{{Service: "checkout", Background: []load.Landing{
+		in.Findings = []load.Findings{{Service: "checkout", Unmanaged: []load.Landing{
 			{Source: loc("us/a"), Locality: loc("us/b"), Rate: 300, Failover: tt.failover},
 		}}}
 		next, err := plan.Next(in)
@@ -328,8 +328,8 @@ func TestFailoverOfClientsStaysDemand(t *testing.T) {
 		if got := s.Result.Source(loc("us/a")).Demand; math.Abs(got-tt.demand) > 1e-9 {
 			t.Errorf("failover %v: demand %.0f, want %.0f", tt.failover, got, tt.demand)
 		}
-		if got := s.Sites[2].Background; got != 300 {
-			t.Errorf("failover %v: background %.0f where it lands, want 300", tt.failover, got)
+		if got := s.Sites[2].Unmanaged; got != 300 {
+			t.Errorf("failover %v: unmanaged load %.0f where it lands, want 300", tt.failover, got)
 		}
 	}
 }

@@ -372,8 +372,8 @@ func (x *regressionGuard) add(of, prev *Service, seconds float64, network *isoba
 		}
 		site := &prev.Sites[i]
 		limit := site.Ceiling * max(1, site.Scale) * site.Capacity
-		x.predicted += max(0, predicted[i]+site.Background-limit) * seconds
-		x.nearest += max(0, nearest[i]+site.Background-limit) * seconds
+		x.predicted += max(0, predicted[i]+site.Unmanaged-limit) * seconds
+		x.nearest += max(0, nearest[i]+site.Unmanaged-limit) * seconds
 		at := slices.IndexFunc(of.Load.Sites, func(y load.SiteLoad) bool { return y.Locality == site.Group.Locality })
 		if at >= 0 {
 			x.over += max(0, carried(site, &of.Load.Sites[at])-limit) * seconds
@@ -387,5 +387,5 @@ func carried(site *assign.Site, l *load.SiteLoad) float64 {
 	if l.Utilization > 0 {
 		return l.Utilization * site.Capacity
 	}
-	return l.Issued + site.Background
+	return l.Issued + site.Unmanaged
 }

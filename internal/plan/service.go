@@ -133,7 +133,7 @@ func (s *Service) dead() bool {
 // Overload is a locality that is planned to get more than it can serve.
 type Overload struct {
 	Locality isobar.Locality
-	Used     float64 // load and background over declared capacity; more than 1
+	Used     float64 // load and unmanaged load over declared capacity; more than 1
 }
 
 // Overloads lists the localities that are planned beyond their declared capacity,
@@ -149,7 +149,7 @@ func (s *Service) Overloads() []Overload {
 		if site.Capacity <= 0 {
 			continue
 		}
-		if used := (s.Result.Load[i] + site.Background) / site.Capacity; used > 1 && s.Site(i).declared() > 0 {
+		if used := (s.Result.Load[i] + site.Unmanaged) / site.Capacity; used > 1 && s.Site(i).declared() > 0 {
 			out = append(out, Overload{site.Group.Locality, used})
 		}
 	}
@@ -188,7 +188,7 @@ func (s *Service) siteIndex(l isobar.Locality) int {
 func (s *Service) utilization(l isobar.Locality) float64 {
 	for i := range s.Sites {
 		if site := &s.Sites[i]; site.Group.Locality == l && site.Capacity > 0 {
-			return (s.Result.Load[i] + site.Background) / site.Capacity
+			return (s.Result.Load[i] + site.Unmanaged) / site.Capacity
 		}
 	}
 	return 0

@@ -100,7 +100,7 @@ type sharedSite struct {
 	Capacity    float64 `json:"capacity"`
 	Ceiling     float64 `json:"ceiling"`
 	Scale       float64 `json:"scale"`
-	Background  float64 `json:"background,omitempty"`
+	Unmanaged   float64 `json:"background,omitempty"` // as replicas of earlier versions call it
 	Preferred   bool    `json:"preferred,omitempty"`
 	Unreachable bool    `json:"unreachable,omitempty"`
 	Drained     bool    `json:"drained,omitempty"`
@@ -297,7 +297,7 @@ func (g *groupIndex) sites(sites []assign.Site) []sharedSite {
 	for i := range sites {
 		s := &sites[i]
 		out[i] = sharedSite{
-			Group: g.index(s.Group), Nominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, Scale: s.Scale, Background: s.Background,
+			Group: g.index(s.Group), Nominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, Scale: s.Scale, Unmanaged: s.Unmanaged,
 			Preferred: s.Preferred, Unreachable: s.Unreachable, Drained: s.Drained,
 		}
 	}

@@ -11,7 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -98,6 +100,26 @@ func TestSharedTimesKeepTheirAge(t *testing.T) {
 	}
 	if !opened.Plan.Made.Equal(now) || !opened.Saved.Made.Equal(now) {
 		t.Fatalf("made %v by the other clock", opened.Plan.Made)
+	}
+}
+
+// TestSharedPlansKeepTheirFieldNames: replicas of earlier versions read unmanaged load and
+// variability by the first names of these fields.
+func TestSharedPlansKeepTheirFieldNames(t *testing.T) {
+	top := threeZones(t)
+	top.Services[0].Policy = isobar.PolicyWaterfallByZone
+	p := decided(t, plan.Input{
+		Now: t0, Trigger: assign.Tick, Topology: top, Version: 1, Load: demand(t0, "checkout", map[string]float64{"us/a": 500}),
+		Findings: []load.Findings{{Service: "checkout", Unmanaged: []load.Landing{{Source: loc("us/a"), Locality: loc("us/b"), Rate: 200}}}},
+	})
+	shared, err := (&plan.Sharer{}).Share(p, plan.Origin{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`"findings":{"Service":"checkout","Background":[`, `"background":200`, `"Background":200`, `"Swing":`, `"WarmSwing":`} {
+		if !bytes.Contains(shared.Services[0].Decision, []byte(part)) {
+			t.Errorf("no %s in %s", part, shared.Services[0].Decision)
+		}
 	}
 }
 

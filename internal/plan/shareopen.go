@@ -172,7 +172,7 @@ func sitesOf(sites []sharedSite, groups []*isobar.EndpointGroup) ([]assign.Site,
 			return nil, err
 		}
 		out[i] = assign.Site{
-			Group: group, Nominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, Scale: s.Scale, Background: s.Background,
+			Group: group, Nominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, Scale: s.Scale, Unmanaged: s.Unmanaged,
 			Preferred: s.Preferred, Unreachable: s.Unreachable, Drained: s.Drained,
 		}
 	}

@@ -77,13 +77,13 @@ func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Ta
 		healthy = okShare / allShare
 	}
 	s.Site = assign.Site{
-		Group:      group.EndpointGroup,
-		Nominal:    total * scaler,
-		Capacity:   usable * scaler,
-		Ceiling:    orDefault(sl.Ceiling, isobar.DefaultCeiling),
-		Scale:      1,
-		Background: sl.UnmanagedLoad,
-		Preferred:  sl.Preferred,
+		Group:     group.EndpointGroup,
+		Nominal:   total * scaler,
+		Capacity:  usable * scaler,
+		Ceiling:   orDefault(sl.Ceiling, isobar.DefaultCeiling),
+		Scale:     1,
+		Unmanaged: sl.UnmanagedLoad,
+		Preferred: sl.Preferred,
 	}
 	s.weight, s.nominalWeight = okShare*scaler, allShare*scaler
 	if s.Drained = table.Drained(spec.Name, sl.Locality); s.Drained {
@@ -253,7 +253,7 @@ func (s sites) localities() []solver.Locality {
 		at := &s[l]
 		out[l] = solver.Locality{
 			Capacity: at.Capacity, Servers: at.servers, Queues: max(1, at.queues),
-			Ceiling: at.Ceiling, Background: at.Background,
+			Ceiling: at.Ceiling, Unmanaged: at.Unmanaged,
 		}
 	}
 	return out

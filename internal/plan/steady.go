@@ -159,7 +159,7 @@ func fullest(p *solver.Service, flows [][]float64) float64 {
 	most := 0.0
 	for l := range p.Localities {
 		at := &p.Localities[l]
-		load := at.Background
+		load := at.Unmanaged
 		for s := range flows {
 			load += flows[s][l]
 		}
@@ -292,4 +292,4 @@ func watchCycles(s, prev *Service) *Damping {
 }
 
 // deviates reports whether clients do not follow their assignments.
-func deviates(f *load.Findings) bool { return len(f.Deviating) > 0 || len(f.Background) > 0 }
+func deviates(f *load.Findings) bool { return len(f.Deviating) > 0 || len(f.Unmanaged) > 0 }

@@ -321,7 +321,7 @@ func reserveOf(s *Service, lost isobar.Locality) (r Reserve, known bool) {
 		if within(site.Group.Locality, lost) || site.Capacity <= 0 {
 			continue
 		}
-		y := s.Result.Load[i] + site.Background
+		y := s.Result.Load[i] + site.Unmanaged
 		load += y
 		limit += site.Ceiling * site.Capacity
 		if u := y / (site.Ceiling * site.Capacity); r.Fullest.IsZero() || u > r.Utilization {

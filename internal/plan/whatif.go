@@ -358,9 +358,9 @@ func (w *WhatIf) grown(p *Plan, now time.Time) (*load.Snapshot, []load.Findings)
 		name := s.Spec.Name
 		f := s.Findings
 		f.Service = name
-		f.Background, f.Unreported = slices.Clone(f.Background), slices.Clone(f.Unreported)
-		for j := range f.Background {
-			f.Background[j].Rate *= w.factor(name, &f.Background[j].Source)
+		f.Unmanaged, f.Unreported = slices.Clone(f.Unmanaged), slices.Clone(f.Unreported)
+		for j := range f.Unmanaged {
+			f.Unmanaged[j].Rate *= w.factor(name, &f.Unmanaged[j].Source)
 		}
 		for j := range f.Unreported {
 			f.Unreported[j].Rate *= w.factor(name, nil)

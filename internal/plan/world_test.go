@@ -89,7 +89,7 @@ func (w *world) drawTopology(t *rapid.T) {
 			sl.Weight = rapid.SampledFrom([]float64{0, 1, 1, 5, 300}).Draw(t, "share")
 		}
 		sl.Preferred = prefers && rapid.Bool().Draw(t, "preferred")
-		sl.UnmanagedLoad = rapid.SampledFrom([]float64{0, 0, 0, 60}).Draw(t, "background")
+		sl.UnmanagedLoad = rapid.SampledFrom([]float64{0, 0, 0, 60}).Draw(t, "unmanaged load")
 		sl.CapacityScaler = rapid.SampledFrom([]float64{0, 0, 0, 0.5, 1.4}).Draw(t, "scaler")
 		s.Localities = append(s.Localities, sl)
 	}
@@ -140,7 +140,7 @@ func (w *world) drawFindings(t *rapid.T) {
 				f.Barred = append(f.Barred, load.Barred{Source: sourceOf(n), Locality: sl.Locality})
 			}
 			if sometimes() {
-				f.Background = append(f.Background, load.Landing{Source: sourceOf(n), Locality: sl.Locality, Rate: rapid.Float64Range(0, 100).Draw(t, "beyond plan")})
+				f.Unmanaged = append(f.Unmanaged, load.Landing{Source: sourceOf(n), Locality: sl.Locality, Rate: rapid.Float64Range(0, 100).Draw(t, "beyond plan")})
 			}
 		}
 	}

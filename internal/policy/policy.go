@@ -69,13 +69,13 @@ func (p *Problem) open(s, l int) bool {
 }
 
 // target is how much a place takes before it counts as full, requests/s:
-// ceiling (0 = the default) times scale times capacity, less background.
+// ceiling (0 = the default) times scale times capacity, less unmanaged load.
 func (p *Problem) target(l int, scale float64) float64 {
 	c := p.Localities[l].Ceiling
 	if c == 0 {
 		c = isobar.DefaultCeiling
 	}
-	return max(0, c*scale*p.Localities[l].Capacity-p.Localities[l].Background)
+	return max(0, c*scale*p.Localities[l].Capacity-p.Localities[l].Unmanaged)
 }
 
 func (p *Problem) targets() []float64 {
@@ -217,7 +217,7 @@ func (p *Problem) spill(f Flows, left []float64) {
 	}
 }
 
-// weights is what the places of a source may take, or, where background leaves
+// weights is what the places of a source may take, or, where unmanaged load leaves
 // nothing of that anywhere, what they are made for.
 func (p *Problem) weights(s int) []float64 {
 	out := make([]float64, len(p.Places))

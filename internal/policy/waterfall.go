@@ -40,7 +40,7 @@ func Rings(p Problem, rings []Ring) (Flows, error) {
 	for _, r := range rings {
 		room := make([]float64, len(p.Places))
 		for l := range room {
-			room[l] = r.Full*p.Localities[l].Capacity - p.Localities[l].Background
+			room[l] = r.Full*p.Localities[l].Capacity - p.Localities[l].Unmanaged
 			for s := range f {
 				room[l] -= f[s][l]
 			}

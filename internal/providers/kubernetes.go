@@ -132,7 +132,7 @@ func fullest(p *plan.Plan, service string) (where isobar.Locality, used float64,
 		if site.Capacity <= 0 || i >= len(svc.Result.Load) {
 			continue
 		}
-		if u := (svc.Result.Load[i] + site.Background) / site.Capacity; !ok || u > used {
+		if u := (svc.Result.Load[i] + site.Unmanaged) / site.Capacity; !ok || u > used {
 			where, used, ok = site.Group.Locality, u, true
 		}
 	}

@@ -205,9 +205,9 @@ func TestMisconfiguredClientsCannotDrainAZoneForOthers(t *testing.T) {
 	})
 }
 
-// TestBackgroundOfClientsThatDisobeyIsMadeRoomFor: what lands beyond plan
-// counts as background where it lands, so that others are kept out of the way.
-func TestBackgroundOfClientsThatDisobeyIsMadeRoomFor(t *testing.T) {
+// TestUnmanagedLoadHasItsHeadroom: load beyond plan
+// counts as unmanaged load where it lands, so that other load keeps away.
+func TestUnmanagedLoadHasItsHeadroom(t *testing.T) {
 	inWorld(t, configuration(t), func(w *world) {
 		agents := everywhere(300)
 		rogues := clients("eu/a", 3, constant(600), func(o *fleet.AgentOptions) {
@@ -218,13 +218,13 @@ func TestBackgroundOfClientsThatDisobeyIsMadeRoomFor(t *testing.T) {
 		ok := waitFor(w, 40, func(p *plan.Plan) bool {
 			s, _ := p.Service("checkout")
 			i := site(t, p, "us/b")
-			landing := s.Result.Load[i] + s.Sites[i].Background
-			return s.Sites[i].Background > 450 && landing <= 805
+			landing := s.Result.Load[i] + s.Sites[i].Unmanaged
+			return s.Sites[i].Unmanaged > 450 && landing <= 805
 		})
 		if !ok {
 			s, _ := w.server.Plan().Service("checkout")
 			i := site(t, w.server.Plan(), "us/b")
-			t.Errorf("us/b: background %.0f, load %.0f; findings %+v", s.Sites[i].Background, s.Result.Load[i], s.Findings)
+			t.Errorf("us/b: unmanaged load %.0f, load %.0f; findings %+v", s.Sites[i].Unmanaged, s.Result.Load[i], s.Findings)
 		}
 	})
 }

@@ -58,7 +58,7 @@ func (s *service) settings(sites []solver.Locality) []solver.Locality {
 		}
 		sites[i].Queues = max(1, sites[i].Queues)
 		sites[i].Ceiling = s.sites[i].ceiling
-		sites[i].Background = s.spec.Localities[i].UnmanagedLoad
+		sites[i].Unmanaged = s.spec.Localities[i].UnmanagedLoad
 	}
 	return sites
 }

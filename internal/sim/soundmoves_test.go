@@ -187,7 +187,7 @@ func (j *judgement) binds() bool {
 // limit is what a locality may get at most in the long run, requests/s.
 func (j *judgement) limit(l int) float64 {
 	s := &j.now.Sites[l]
-	return math.Max(0, j.now.Spec.Localities[l].Ceiling*math.Max(1, s.Scale)*s.Capacity-s.Background)
+	return math.Max(0, j.now.Spec.Localities[l].Ceiling*math.Max(1, s.Scale)*s.Capacity-s.Unmanaged)
 }
 
 // loads is what the shares before, and those of now, send to each locality at

@@ -232,7 +232,7 @@ func (c *facts) ceilingsBind() bool {
 
 // checkLimit is the rate that a site may carry.
 func checkLimit(s *assign.Site) float64 {
-	return math.Max(0, s.Ceiling*math.Max(1, s.Scale)*s.Capacity-s.Background)
+	return math.Max(0, s.Ceiling*math.Max(1, s.Scale)*s.Capacity-s.Unmanaged)
 }
 
 func total(v []float64) float64 {

@@ -123,17 +123,17 @@ func (p *pair) weigh(over bool, rate float64) {
 	if !over {
 		p.over, p.under = 0, p.under+1
 		if p.under >= verdictWindows {
-			p.background = 0
+			p.unmanaged = 0
 		}
 		return
 	}
 	p.over, p.under = p.over+1, 0
 	switch {
-	case p.over < verdictWindows && p.background == 0:
-	case p.background == 0:
-		p.background = rate
+	case p.over < verdictWindows && p.unmanaged == 0:
+	case p.unmanaged == 0:
+		p.unmanaged = rate
 	default:
-		p.background += (rate - p.background) / 2
+		p.unmanaged += (rate - p.unmanaged) / 2
 	}
 }
 
