@@ -87,7 +87,7 @@ func (l *live) leave() {
 	}
 }
 
-// forget lets go of the state, and with it of a plan, that nobody has read lately.
+// forget lets go of the state, and with it of a plan, that nobody has read recently.
 func (l *live) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -85,7 +85,7 @@ type Model struct {
 	sent      float64 // requests/s of a unit now
 	carried   float64 // the same in the newest window with requests
 	varies    bool    // the rate varied within the newest window
-	failing   float64 // part of the requests that failed lately
+	failing   float64 // part of the requests that failed recently
 	units     float64 // that took requests in the newest window
 	hang      hang
 	low, fast int // cells at which the grid begins, in steps from 1 request/s, and 1 second
@@ -97,9 +97,9 @@ type Model struct {
 
 // Rules of forgetting.
 const (
-	lately  = 0.3  // weight of a window in the part that failed lately
-	forget  = 0.03 // of the evidence with each window
-	changed = 0.01 // probability that the evidence is no longer valid, with each window
+	recentWeight = 0.3  // of a window in the part of requests that failed recently
+	forget       = 0.03 // of the evidence with each window
+	changed      = 0.01 // probability that the evidence is no longer valid, with each window
 )
 
 // Outcome says how a model used a window.
@@ -139,7 +139,7 @@ func (m *Model) Observe(w *Window, p *Prior) Outcome {
 	m.fail(w, c)
 	m.carried, m.varies = w.Rate/w.Units, w.Varies > 0
 	m.sent = m.carried
-	m.failing += (w.Failing - m.failing) * lately
+	m.failing += (w.Failing - m.failing) * recentWeight
 	m.forget(p)
 	return Taken
 }

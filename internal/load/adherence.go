@@ -63,7 +63,7 @@ type Findings struct {
 	Unreachable []isobar.Locality
 	// Outages lists these localities, and those that open again, with the evidence.
 	Outages []Outage
-	// Opening lists the pairs that worked again lately: their share comes back in
+	// Opening lists the pairs that worked again recently: their share comes back in
 	// parts.
 	Opening []Opening
 	// Rising lists the localities in which a larger part of the requests fails than before: no
@@ -269,7 +269,7 @@ type pair struct {
 	trend     trend     // of requests that failed
 	tried     time.Time // when trend last closed a window
 	open      float64   // part of its share that it gets; read only with lifted
-	lifted    time.Time // when open last changed; zero = it was not barred lately
+	lifted    time.Time // when open last changed; zero = it was not barred recently
 
 	over, under int     // windows in a row above plan, and not
 	unmanaged   float64 // requests/s

@@ -84,7 +84,7 @@ type learner struct {
 
 	full  int     // windows in a row at the end of utilization
 	began float64 // requests/s of a unit when they began
-	lands float64 // the same lately
+	lands float64 // the same recently
 
 	line line
 }

@@ -20,7 +20,7 @@ type dimension struct {
 
 	aboveFor  float64 // windows since the quantity came above its limit
 	aboveRate float64 // mean rate in the first of them, requests/s of an endpoint
-	slowRate  float64 // the same lately
+	slowRate  float64 // the same recently
 
 	told      int       // windows in a row that could tell
 	off       int       // windows in a row that disagree with the rate in use

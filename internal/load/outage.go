@@ -373,7 +373,7 @@ func (s *serviceAdherence) fill(o *outage, l *ServiceLoad) {
 	}
 }
 
-// overloaded reports whether a locality was full lately.
+// overloaded reports whether a locality was full recently.
 func (s *serviceAdherence) overloaded(o *outage) bool {
 	return !o.fullAt.IsZero() && s.now.Sub(o.fullAt) <= scale(s.interval, fullIntervals)
 }
@@ -402,7 +402,7 @@ func (s *serviceAdherence) site(l isobar.Locality) *Site {
 	return &s.sites[i]
 }
 
-// worksFor reports whether requests of sources other than one were lately seen to
+// worksFor reports whether requests of sources other than one were recently seen to
 // succeed in a locality.
 func (s *serviceAdherence) worksFor(others *sourceEvidence, l isobar.Locality) bool {
 	return slices.ContainsFunc(s.sources, func(src *sourceEvidence) bool {

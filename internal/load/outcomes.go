@@ -34,31 +34,31 @@ type outcomes struct {
 // Failures that come and go, as when clients eject a broken endpoint again and again, do not end
 // between two bursts: the worst of ten windows counts.
 const (
-	latelyWindows = 10
+	recentWindows = 10
 	burstWindows  = 3 // in a row
 )
 
-// lately are the outcomes of the newest windows.
-type lately struct {
-	windows [latelyWindows]Outcomes
+// recentOutcomes are the outcomes of the newest windows.
+type recentOutcomes struct {
+	windows [recentWindows]Outcomes
 	next    int // place of the oldest
 }
 
 // add takes in the newest window, instead of the oldest.
-func (l *lately) add(newest *outcomes) {
+func (r *recentOutcomes) add(newest *outcomes) {
 	if newest.time <= 0 {
 		return
 	}
-	l.windows[l.next] = newest.Outcomes
-	l.next = (l.next + 1) % latelyWindows
+	r.windows[r.next] = newest.Outcomes
+	r.next = (r.next + 1) % recentWindows
 }
 
 // worst returns the three windows in a row of whose requests the largest part failed.
-func (l *lately) worst() (worst Outcomes) {
-	for first := range latelyWindows - burstWindows + 1 {
+func (r *recentOutcomes) worst() (worst Outcomes) {
+	for first := range recentWindows - burstWindows + 1 {
 		var run Outcomes
 		for i := range burstWindows {
-			w := &l.windows[(l.next+first+i)%latelyWindows]
+			w := &r.windows[(r.next+first+i)%recentWindows]
 			run.Attempts += w.Attempts
 			run.Failed += w.Failed
 		}

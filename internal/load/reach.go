@@ -74,7 +74,7 @@ func (p *pair) misses(least, landed, most float64) bool {
 	return before < enoughProbes && p.missed >= enoughProbes
 }
 
-// lands reports whether requests were seen to succeed lately and still do.
+// lands reports whether requests were seen to succeed recently and still do.
 func (s *serviceAdherence) lands(p *pair) bool {
 	return !p.failing() && p.missed < enoughProbes && s.fresh(p.works)
 }

@@ -31,7 +31,7 @@ type service struct {
 	awaiting   bool    // clients known from an earlier process are awaited
 
 	outcomes outcomes // of its newest requests
-	lately   lately
+	recent   recentOutcomes
 	succeeds bool         // some request was seen to succeed
 	futile   []SiteFutile // sorted by locality; where the newest request succeeded, none
 
@@ -97,8 +97,8 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	}
 	svc.stand(loads, wall, t.interval)
 	svc.outcomes.add(&newest, t.interval)
-	svc.lately.add(&newest)
-	l.Outcomes, l.Lately = svc.outcomes.Outcomes, svc.lately.worst()
+	svc.recent.add(&newest)
+	l.Outcomes, l.WorstRecent = svc.outcomes.Outcomes, svc.recent.worst()
 	svc.fail(loads, wall, t.interval)
 	l.Futile = slices.Clone(svc.futile)
 	cover := coverage{arrivals: t.arrivals, now: now, wall: wall, interval: t.interval}

@@ -29,11 +29,11 @@ type ServiceLoad struct {
 	Age   Age       // for how long too much of it has
 	Heard time.Time // when at most half of it did
 	// Outcomes are of its newest requests, of several windows where they are few.
-	Outcomes Outcomes
-	Futile   []SiteFutile // sorted; localities in which nothing succeeded since the last requests that failed
-	Lately   Outcomes     // of the three windows in a row, among the newest ten, of which the largest part failed
-	Sources  []SourceLoad // sorted by source
-	Sites    []SiteLoad   // sorted by locality: the landed load, summed over sources
+	Outcomes    Outcomes
+	Futile      []SiteFutile // sorted; localities in which nothing succeeded since the last requests that failed
+	WorstRecent Outcomes     // of the three windows in a row, among the newest ten, of which the largest part failed
+	Sources     []SourceLoad // sorted by source
+	Sites       []SiteLoad   // sorted by locality: the landed load, summed over sources
 	// Largest is the largest fraction of the demand that a single client sends, by the
 	// means of the clients' rates, 0 to 1; 0 = nothing was sent.
 	Largest float64

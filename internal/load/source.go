@@ -31,7 +31,7 @@ type source struct {
 	proven      float64   // demand that may raise drops, requests/s; see prove
 	unproven    float64   // demand that is not proven, requests/s
 	calm        float64   // the load before requests began to fail, requests/s
-	lost        []loss    // streams that closed lately and did not come back
+	lost        []loss    // streams that closed recently and did not come back
 	means       []siteMean
 	futile      Futile
 

@@ -109,7 +109,7 @@ func callersFirst(members []*draft) (sorted []*draft, ok bool) {
 
 // dropCallers takes what the callers of a service were measured to send off its
 // sources; what they will send comes with receive. A source of which nothing was
-// reported lately is a caller's if a caller runs there.
+// reported recently is a caller's if a caller runs there.
 func (d *draft) dropCallers() {
 	if len(d.in) == 0 {
 		return

@@ -34,7 +34,7 @@ func (s *Service) Failures() []Trouble {
 	}
 	var out []Trouble
 	sent, failed, count, served := 0.0, 0.0, 0.0, false
-	recent, lately := s.Load.Outcomes, s.Load.Lately
+	newest, recent := s.Load.Outcomes, s.Load.WorstRecent
 	var worst failing
 	for i := range s.Load.Sources {
 		src := &s.Load.Sources[i]
@@ -50,7 +50,7 @@ func (s *Service) Failures() []Trouble {
 	for i := range s.Load.Sources {
 		src := &s.Load.Sources[i]
 		switch f := failingOf(src); {
-		case !served && recent.Attempts-recent.Failed < 1: // the whole service fails
+		case !served && newest.Attempts-newest.Failed < 1: // the whole service fails
 		case served && f.sent*src.Window.Seconds() >= nothingLeast && f.succeeded == 0:
 			text := fmt.Sprintf("nothing from %s gets through: %s requests/s fail or get no answer", src.Source, brief(f.sent))
 			out = append(out, Trouble{TroubleSource, src.Source, text})
@@ -64,11 +64,11 @@ func (s *Service) Failures() []Trouble {
 	switch {
 	case failed > reportedFailures*sent && count >= leastFailures:
 		out = append(out, Trouble{TroubleFailing, worst.at, fmt.Sprintf("%s%% of the requests fail: %s", brief(100*failed/sent), worst.text())})
-	case recent.Few() && recent.Failed > reportedFailures*recent.Attempts && recent.Failed >= leastFailures:
-		text := fmt.Sprintf("%.0f of the last %.0f requests failed: there are few, so several reports count together", recent.Failed, recent.Attempts)
+	case newest.Few() && newest.Failed > reportedFailures*newest.Attempts && newest.Failed >= leastFailures:
+		text := fmt.Sprintf("%.0f of the last %.0f requests failed: there are few, so several reports count together", newest.Failed, newest.Attempts)
 		out = append(out, Trouble{TroubleFailing, isobar.Locality{}, text})
-	case lately.Failed >= leastFailures && beyondChance(lately):
-		text := fmt.Sprintf("%s%% of the requests in three of the last ten reports failed; in the newest, at most 1%% did", brief(100*lately.Failed/lately.Attempts))
+	case recent.Failed >= leastFailures && beyondChance(recent):
+		text := fmt.Sprintf("%s%% of the requests in three of the last ten reports failed; in the newest, at most 1%% did", brief(100*recent.Failed/recent.Attempts))
 		out = append(out, Trouble{TroubleFailing, isobar.Locality{}, text})
 	default:
 		all = false

@@ -452,7 +452,7 @@ func TestFailuresByChance(t *testing.T) {
 	}{
 		{400, 4, false}, {400, 6, false}, {400, 7, true}, {10_000, 100, false}, {10_000, 120, true}, {50, 1, false},
 	} {
-		s := &plan.Service{Load: &load.ServiceLoad{Lately: load.Outcomes{Attempts: tt.attempts, Failed: tt.failed}, Outcomes: load.Outcomes{Attempts: 1000}}}
+		s := &plan.Service{Load: &load.ServiceLoad{WorstRecent: load.Outcomes{Attempts: tt.attempts, Failed: tt.failed}, Outcomes: load.Outcomes{Attempts: 1000}}}
 		if got := len(s.Failures()) > 0; got != tt.want {
 			t.Errorf("%g of %g failed: told %v, want %v", tt.failed, tt.attempts, got, tt.want)
 		}

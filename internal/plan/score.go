@@ -108,7 +108,7 @@ const (
 	scoreGap = time.Minute
 )
 
-// Scores is what a service's predictions were worth lately. Immutable once it
+// Scores is what a service's predictions were worth recently. Immutable once it
 // is part of a plan.
 type Scores struct {
 	Windows []Seen // oldest first, at most scoreWindows
@@ -248,7 +248,7 @@ type ScoreExplained struct {
 	To       time.Time `json:"to"`
 }
 
-// Explain returns how well what was predicted lately of a service in a mode agrees with
+// Explain returns how well what was predicted recently of a service in a mode agrees with
 // what was then seen; nil while there is too little to tell.
 func (s *Scores) Explain(mode isobar.Mode) *ScoreExplained {
 	sum, ok := s.Sum()

@@ -193,8 +193,8 @@ func TestDemandCountsInObserveOnly(t *testing.T) {
 	}
 }
 
-// TestScoreIsOfLately: what was long ago is forgotten.
-func TestScoreIsOfLately(t *testing.T) {
+// TestScoreForgetsOldWindows: what was long ago no longer counts.
+func TestScoreForgetsOldWindows(t *testing.T) {
 	f := newFleet(t, declared(t, isobar.ModeObserve))
 	f.land = func(isobar.Locality, float64) float64 { return 1. / 3 }
 	f.ticks(30)

@@ -20,7 +20,7 @@ import (
 // fluctuates.
 type SteadyDemand struct {
 	Ticks  int       // so far
-	Demand []float64 // per source of the problem, its mean lately, requests/s
+	Demand []float64 // per source of the problem, its mean recently, requests/s
 }
 
 const (

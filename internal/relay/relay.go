@@ -48,7 +48,7 @@ type Standing interface {
 	Version() uint64
 	// Tick is the time between two decisions of the leader.
 	Tick() time.Duration
-	// Live reports whether another replica was heard lately.
+	// Live reports whether another replica was heard recently.
 	Live(replica string) bool
 }
 

@@ -15,7 +15,7 @@ type Configured struct {
 	Services []isobar.Service     `json:"services"`                // sorted by name
 	Listed   []string             `json:"listed,omitempty"`        // of these, by another control plane or DNS; sorted
 	Held     map[string]SavedHold `json:"held_services,omitempty"` // of these, those that are held
-	Removed  []SavedRemoval       `json:"removed,omitempty"`       // lately
+	Removed  []SavedRemoval       `json:"removed,omitempty"`       // recently
 	Pending  bool                 `json:"pending,omitempty"`       // a change was held, and none has been taken since
 }
 

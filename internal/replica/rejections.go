@@ -12,7 +12,7 @@ const (
 	rejectionLines = 10
 )
 
-// rejections are the connections and messages of other replicas that were rejected lately.
+// rejections are the connections and messages of other replicas that were rejected recently.
 type rejections struct {
 	mu    sync.Mutex
 	began time.Time

@@ -148,7 +148,7 @@ func anyEndpoint(int) bool { return true }
 
 // weigh does that for the sites of a priority and those of their hosts that are eligible.
 // What is known about a site stays when its hosts are not eligible for a while; hosts that
-// have not told anything lately count in full.
+// have not told anything recently count in full.
 func (t *tier) weigh(c *client, x *weighing, eligible func(endpoint int) bool, now time.Duration) {
 	s := c.population.group.service
 	alpha := 1 - math.Exp(-float64(awarePeriod)/float64(awareSmoothing))

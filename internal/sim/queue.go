@@ -112,7 +112,7 @@ type station struct {
 	// What it reports of its utilization.
 	reports bool
 	begun   []begun // not yet counted, in order
-	work    float64 // begun lately, as a part of what the workers can do
+	work    float64 // begun recently, as a part of what the workers can do
 	worked  float64 // seconds, when work was brought up to date
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/isobar-xds/isobar/dataplane"
 )
 
-// lately is the weight of one request in the mean time at its endpoint.
-const lately = 0.05
+// recentWeight is the weight of one request in the mean time at its endpoint.
+const recentWeight = 0.05
 
 // requests plays single requests in place of rates: each is sent by one
 // client, which chooses the locality by its weights and the endpoint in turn, waits
@@ -323,7 +323,7 @@ func (r *requests) done(q *request, at float64, ok bool) {
 		k := &c.counts[q.site]
 		k.busy--
 		e := &s.endpoints[q.endpoint]
-		e.stay += (1000*(at-q.sent) - c.population.group.latency[q.site] - e.stay) * lately
+		e.stay += (1000*(at-q.sent) - c.population.group.latency[q.site] - e.stay) * recentWeight
 		if ok {
 			k.succeeded++
 			k.measured++

@@ -302,7 +302,7 @@ func (n *Node) Closing(now time.Duration) bool {
 	return true
 }
 
-// engineAnswers reports whether the engine has answered lately: two requests may have failed since, or
+// engineAnswers reports whether the engine has answered recently: two requests may have failed since, or
 // were given up, and the next one may be under way. A pause of this process does not count.
 func (n *Node) engineAnswers(now time.Duration) bool {
 	answered := n.engine.answered

@@ -126,7 +126,7 @@ type Presence struct {
 type Standing struct {
 	Holder Identity // the leader; the zero value if there is none
 	Claim  Claim    // the newest claim
-	// Present has the replicas that asked for leadership lately, as far as the engine
+	// Present has the replicas that asked for leadership recently, as far as the engine
 	// tells.
 	Present []Presence
 }

@@ -232,7 +232,7 @@ func (n *Node) peer(name string) *peer {
 	return &n.peers[i]
 }
 
-// live reports whether the replica was heard lately.
+// live reports whether the replica was heard recently.
 func (n *Node) live(p *peer, now time.Duration) bool {
 	return p.ever && now-p.heard <= n.opts.fresh()
 }
