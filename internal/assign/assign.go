@@ -16,22 +16,22 @@ func (in *Input) deciding() bool { return in.Trigger == Tick && in.Hold == "" &&
 func Assign(in Input) *Result {
 	drop, classes := nextDrops(&in)
 	t := newTerms(&in, drop, classes)
-	rows, below := newRows(t, in.Sources)
-	d := &decision{load: make([]float64, len(t.sites)), units: newGrid[int](len(rows), len(t.sites)), below: below}
-	from, moved := carry(t, rows)
-	want := wantAll(t, rows, from)
-	decideMembers(t, rows, from, want, d.below)
-	d.pacing = newPacing(t, rows, from, want)
+	sources, below := newSourceStates(t, in.Sources)
+	d := &decision{load: make([]float64, len(t.sites)), units: newGrid[int](len(sources), len(t.sites)), below: below}
+	from, moved := carry(t, sources)
+	want := wantAll(t, sources, from)
+	decideMembers(t, sources, from, want, d.below)
+	d.pacing = newPacing(t, sources, from, want)
 	caps, full := d.move(), t.full()
 	revertSmallEntries(&d.pacing, full)
-	round(rows, d.next, d.units, d.load, full)
+	round(sources, d.next, d.units, d.load, full)
 	if in.deciding() && !in.Settle {
 		suppress(&d.pacing, moved, d.units, d.load, caps)
 	}
-	moveCappedUnits(rows, d.units, d.load, caps, full)
+	moveCappedUnits(sources, d.units, d.load, caps, full)
 	headroom := t.headrooms(d.load)
-	for i := range rows {
-		if rows[i].rate <= 0 { // they load nothing, so they do not concern each other
+	for i := range sources {
+		if sources[i].rate <= 0 { // they load nothing, so they do not concern each other
 			d.answerIdle(i, headroom, moved[i])
 		}
 	}
@@ -68,24 +68,24 @@ func ForNewSource(r *Result, prices []float64, source Source) *isobar.Assignment
 		Previous: r,
 	}
 	t := newTerms(&in, r.Drop, r.Classes)
-	rows, below := newRows(t, in.Sources)
+	sources, below := newSourceStates(t, in.Sources)
 	n := len(t.sites)
-	d := &decision{units: newGrid[int](1, n), below: below, pacing: newPacing(t, rows, newShares(1, n), newShares(1, n))}
+	d := &decision{units: newGrid[int](1, n), below: below, pacing: newPacing(t, sources, newShares(1, n), newShares(1, n))}
 	headroom := make([]float64, n)
 	if len(r.Load) == n {
 		headroom = t.headrooms(r.Load)
 	}
 	d.answerIdle(0, headroom, false)
-	return newBuilder(t, headroom).build(&rows[0], d.units.of(0))
+	return newBuilder(t, headroom).build(&sources[0], d.units.of(0))
 }
 
 // decideMembers decides for the sources with demand which sites are part of their
 // priority 0.
-func decideMembers(t *terms, rows []row, from, want shares, below grid[int]) {
-	load, deciding := t.loads(rows, want), t.in.deciding()
-	for i := range rows {
-		if r := &rows[i]; r.rate > 0 && (deciding || r.prev == nil) {
-			e := entry{row: r, t: t, from: from.of(i), want: want.of(i), below: below.of(i), load: load}
+func decideMembers(t *terms, sources []sourceState, from, want shares, below grid[int]) {
+	load, deciding := t.loads(sources, want), t.in.deciding()
+	for i := range sources {
+		if s := &sources[i]; s.rate > 0 && (deciding || s.prev == nil) {
+			e := entry{sourceState: s, t: t, from: from.of(i), want: want.of(i), below: below.of(i), load: load}
 			e.decideMembership(deciding)
 		}
 	}
@@ -99,7 +99,7 @@ func (d *decision) answerIdle(i int, headroom []float64, moved bool) {
 	deciding := t.in.deciding()
 	s.wantIdle(t, s.from, s.want, headroom)
 	if deciding || s.prev == nil {
-		e := entry{row: s.row, t: t, from: s.from, want: s.want, below: d.below.of(i), load: none}
+		e := entry{sourceState: s.sourceState, t: t, from: s.from, want: s.want, below: d.below.of(i), load: none}
 		e.decideMembership(deciding)
 	}
 	if s.prev == nil {
@@ -111,10 +111,10 @@ func (d *decision) answerIdle(i int, headroom []float64, moved bool) {
 		copy(s.next, s.pace)
 	}
 	s.revertSmallEntry(t, none, nil)
-	p := portion{row: s.row, next: s.next, units: d.units.of(i)}
+	p := portion{sourceState: s.sourceState, next: s.next, units: d.units.of(i)}
 	p.floor(none)
 	p.topUp(none, nil)
-	if x := (staying{row: s.row, want: s.want, units: d.units.of(i)}); deciding && !moved && x.near() {
+	if x := (staying{sourceState: s.sourceState, want: s.want, units: d.units.of(i)}); deciding && !moved && x.near() {
 		x.stay(none)
 	}
 }
@@ -125,11 +125,11 @@ func (d *decision) result() *Result {
 		Service: in.Service.Name, Sites: in.Sites, Drop: t.drop, Classes: t.classes, Load: d.load,
 		Mode: t.mode, Policy: in.Service.Policy, MaxShift: in.Service.MaxShift, Settings: in.Service.Assignment,
 		Groups: t.view.groups, Over: countOver(&d.pacing, d.load),
-		Sources: make([]SourceResult, len(d.rows)),
+		Sources: make([]SourceResult, len(d.sources)),
 	}
 	b := newBuilder(t, t.headrooms(d.load))
-	for i := range d.rows {
-		r := &d.rows[i]
+	for i := range d.sources {
+		s := &d.sources[i]
 		shares := d.next.of(i) // reused: the units are what counts from here on
 		below := d.below.of(i)
 		for l, u := range d.units.of(i) {
@@ -138,10 +138,10 @@ func (d *decision) result() *Result {
 				below[l] = 0
 			}
 		}
-		explain(t, r, d.from.of(i), d.want.of(i), shares)
+		explain(t, s, d.from.of(i), d.want.of(i), shares)
 		out.Sources[i] = SourceResult{
-			Source: r.src.Locality, Demand: r.src.Demand, Mix: r.src.Mix, Target: r.src.Target, Want: d.want.of(i),
-			Shares: shares, Below: below, Assignment: b.build(r, d.units.of(i)), Reasons: slices.Clip(r.notes),
+			Source: s.src.Locality, Demand: s.src.Demand, Mix: s.src.Mix, Target: s.src.Target, Want: d.want.of(i),
+			Shares: shares, Below: below, Assignment: b.build(s, d.units.of(i)), Reasons: slices.Clip(s.notes),
 		}
 	}
 	return out

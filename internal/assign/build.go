@@ -26,16 +26,16 @@ func newBuilder(t *terms, headroom []float64) *builder {
 	return &builder{t: t, headroom: headroom, tier: make([]int, len(t.sites))}
 }
 
-// build makes the row's assignment, or gives the one before when nothing in it
+// build makes the source's assignment, or gives the one before when nothing in it
 // changed.
-func (b *builder) build(r *row, units []int) *isobar.Assignment {
+func (b *builder) build(s *sourceState, units []int) *isobar.Assignment {
 	t := b.t
 	settings := &t.in.Service.Assignment
 	a := &isobar.Assignment{
-		Service: t.in.Service.Name, Source: r.src.Locality, Drop: t.usualDrop(), Classes: t.classes,
+		Service: t.in.Service.Name, Source: s.src.Locality, Drop: t.usualDrop(), Classes: t.classes,
 		EndpointStaleAfter: settings.EndpointStaleAfter, ResourceTTL: settings.ResourceTTL,
 	}
-	before := r.was
+	before := s.was
 	n := 0
 	for _, u := range units {
 		if u > 0 {
@@ -46,7 +46,7 @@ func (b *builder) build(r *row, units []int) *isobar.Assignment {
 		p0 := make([]isobar.LocalityWeight, 0, n)
 		for l, u := range units {
 			if u > 0 {
-				p0 = append(p0, isobar.LocalityWeight{EndpointGroup: r.scope.groups[l], Weight: uint32(u)}) //nolint:gosec // at most WeightScale
+				p0 = append(p0, isobar.LocalityWeight{EndpointGroup: s.scope.groups[l], Weight: uint32(u)}) //nolint:gosec // at most WeightScale
 			}
 		}
 		a.Priorities = append(make([][]isobar.LocalityWeight, 0, 1+maxTiers), p0)
@@ -54,9 +54,9 @@ func (b *builder) build(r *row, units []int) *isobar.Assignment {
 	// Where clients get a new answer anyway, its tiers are fresh.
 	pushed := before == nil || before.Drop != a.Drop || !before.Classes.Equal(a.Classes) || len(a.Priorities) == 0 || len(before.Priorities) == 0 ||
 		!slices.Equal(a.Priorities[0], before.Priorities[0])
-	r.tiers(t, units, b.tier)
+	s.tiers(t, units, b.tier)
 	for k := range maxTiers {
-		ws := r.scope.tierWeights(b.tier, k, b.headroom)
+		ws := s.scope.tierWeights(b.tier, k, b.headroom)
 		if ws == nil {
 			continue
 		}
@@ -146,32 +146,32 @@ func SameAssignment(a, b *isobar.Assignment) bool {
 	return true
 }
 
-// tiers sorts a row's sites outside priority 0 into failover tiers: the rest
+// tiers sorts a source's sites outside priority 0 into failover tiers: the rest
 // of its region, the next region, everything else. Sites that take no regular
 // traffic come last. -1 marks sites in priority 0 and those without
 // endpoints.
-func (r *row) tiers(t *terms, units, tier []int) {
+func (s *sourceState) tiers(t *terms, units, tier []int) {
 	next, found := "", false
-	home := r.src.Locality.Region
+	home := s.src.Locality.Region
 	nearest := 0.0
 	for l := range t.sites {
 		region := t.sites[l].Group.Locality.Region
 		switch {
-		case units[l] > 0 || len(r.scope.groups[l].Endpoints) == 0 || r.isForbidden(l):
+		case units[l] > 0 || len(s.scope.groups[l].Endpoints) == 0 || s.isForbidden(l):
 			tier[l] = -1
-		case !r.usable(l) || r.src.Locality.IsZero():
+		case !s.usable(l) || s.src.Locality.IsZero():
 			tier[l] = 2
 		case region == home:
 			tier[l] = 0
 		default:
 			tier[l] = 2
-			if !found || r.dist[l] < nearest {
-				next, nearest, found = region, r.dist[l], true
+			if !found || s.dist[l] < nearest {
+				next, nearest, found = region, s.dist[l], true
 			}
 		}
 	}
 	for l := range t.sites {
-		if found && tier[l] == 2 && r.usable(l) && t.sites[l].Group.Locality.Region == next {
+		if found && tier[l] == 2 && s.usable(l) && t.sites[l].Group.Locality.Region == next {
 			tier[l] = 1
 		}
 	}

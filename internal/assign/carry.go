@@ -12,12 +12,12 @@ import (
 // once; a site that came back gets nothing yet; a site that lost endpoints
 // keeps its share unless that takes it above its limit. moved reports each source
 // whether failures changed its shares.
-func carry(t *terms, rows []row) (from shares, moved []bool) {
-	from, moved = newShares(len(rows), len(t.sites)), make([]bool, len(rows))
-	p := placing{t: t, rows: rows, into: from}
-	for i := range rows {
-		if r := &rows[i]; r.prev != nil {
-			lost := keepOpen(t, r, from.of(i))
+func carry(t *terms, sources []sourceState) (from shares, moved []bool) {
+	from, moved = newShares(len(sources), len(t.sites)), make([]bool, len(sources))
+	p := placing{t: t, sources: sources, into: from}
+	for i := range sources {
+		if s := &sources[i]; s.prev != nil {
+			lost := keepOpen(t, s, from.of(i))
 			p.lose(i, lost)
 			moved[i] = lost > 0
 		}
@@ -31,17 +31,17 @@ func carry(t *terms, rows []row) (from shares, moved []bool) {
 	return from, moved
 }
 
-// keepOpen keeps the shares of sites that are still open to the row, and returns what that
+// keepOpen keeps the shares of sites that are still open to the source, and returns what that
 // sets free.
-func keepOpen(t *terms, r *row, from []float64) (lost float64) {
+func keepOpen(t *terms, s *sourceState, from []float64) (lost float64) {
 	kept := 0.0
 	worst, at := 0.0, -1
-	for l, v := range r.old {
+	for l, v := range s.old {
 		keep := v
 		switch {
-		case r.isProbe(l):
-			keep = min(v, r.probe)
-		case !r.scope.use[l]:
+		case s.isProbe(l):
+			keep = min(v, s.probe)
+		case !s.scope.use[l]:
 			keep = 0
 		}
 		if v-keep > worst {
@@ -54,39 +54,39 @@ func keepOpen(t *terms, r *row, from []float64) (lost float64) {
 	if lost <= tiny {
 		return 0
 	}
-	noteLost(t, r, lost, at)
+	noteLost(t, s, lost, at)
 	return lost
 }
 
-func noteLost(t *terms, r *row, lost float64, at int) {
+func noteLost(t *terms, s *sourceState, lost float64, at int) {
 	if at < 0 {
-		r.note(ReasonUnhealthy, isobar.Locality{}, fmt.Sprintf("%.1f%% of the requests moved off localities that are gone", 100*lost))
+		s.note(ReasonUnhealthy, isobar.Locality{}, fmt.Sprintf("%.1f%% of the requests moved off localities that are gone", 100*lost))
 		return
 	}
 	l := t.sites[at].Group.Locality
 	code, why := ReasonUnhealthy, "it takes no traffic"
 	switch {
-	case r.isForbidden(at):
+	case s.isForbidden(at):
 		code, why = ReasonForbidden, "it is not allowed for this source"
-	case r.isBarred(at) && r.scope.use[at]:
+	case s.isBarred(at) && s.scope.use[at]:
 		code, why = ReasonBarred, "requests from here do not arrive there"
 	case t.sites[at].Unreachable:
 		why = "observed unreachable"
 	case !t.sites[at].Usable():
 		why = "no healthy endpoint"
 	}
-	r.note(code, l, fmt.Sprintf("%.1f%% of the requests moved off %s: %s", 100*lost, l, why))
+	s.note(code, l, fmt.Sprintf("%.1f%% of the requests moved off %s: %s", 100*lost, l, why))
 }
 
 // replace finds a place for what failures set free.
 func replace(p *placing) {
 	t := p.t
-	for i := range p.rows {
-		r := &p.rows[i]
-		if p.lost[i] > 0 && (t.mode == isobar.ModeObserve || !r.scope.regular || t.ignoresLoad) {
-			to := r.base
-			if t.ignoresLoad && t.mode == isobar.ModeFull && r.target != nil {
-				to = r.target
+	for i := range p.sources {
+		s := &p.sources[i]
+		if p.lost[i] > 0 && (t.mode == isobar.ModeObserve || !s.scope.regular || t.ignoresLoad) {
+			to := s.base
+			if t.ignoresLoad && t.mode == isobar.ModeFull && s.target != nil {
+				to = s.target
 			}
 			if all := sum(to); all > 0 {
 				addScaled(p.into.of(i), to, p.lost[i]/all)
@@ -98,26 +98,26 @@ func replace(p *placing) {
 		replaceBounded(p)
 		return
 	}
-	p.nearest(spare(t, p.rows, t.loads(p.rows, p.into)), p.open)
+	p.nearest(spare(t, p.sources, t.loads(p.sources, p.into)), p.open)
 	p.rest()
 }
 
 // spare returns what is left of each site's limit under the given load of the
 // sources that have an answer, when those that are new have taken what they are
 // going to get.
-func spare(t *terms, rows []row, load []float64) []float64 {
+func spare(t *terms, sources []sourceState, load []float64) []float64 {
 	taken, headroom := slices.Clone(load), t.headrooms(load)
-	addFresh(taken, rows, func(i int) []float64 {
-		r := &rows[i]
+	addFresh(taken, sources, func(i int) []float64 {
+		s := &sources[i]
 		switch {
-		case r.byHeadroom(t):
+		case s.byHeadroom(t):
 			guess := make([]float64, len(t.sites))
-			r.byCost(t, guess, headroom)
+			s.byCost(t, guess, headroom)
 			return guess
-		case r.target != nil && t.mode != isobar.ModeObserve:
-			return r.target
+		case s.target != nil && t.mode != isobar.ModeObserve:
+			return s.target
 		default:
-			return r.base
+			return s.base
 		}
 	})
 	return t.headrooms(taken)
@@ -125,11 +125,11 @@ func spare(t *terms, rows []row, load []float64) []float64 {
 
 // addFresh adds to load what the sources without an answer send by the given
 // shares.
-func addFresh(load []float64, rows []row, of func(i int) []float64) {
-	for i := range rows {
-		if r := &rows[i]; r.prev == nil && r.rate > 0 {
+func addFresh(load []float64, sources []sourceState, of func(i int) []float64) {
+	for i := range sources {
+		if s := &sources[i]; s.prev == nil && s.rate > 0 {
 			for l, v := range of(i) {
-				load[l] += r.rate * v
+				load[l] += s.rate * v
 			}
 		}
 	}
@@ -140,22 +140,22 @@ func addFresh(load []float64, rows []row, of func(i int) []float64) {
 func replaceBounded(p *placing) {
 	t, from := p.t, p.into
 	free := slices.Clone(p.lost)
-	kept := make([][]float64, len(p.rows))
-	for i := range p.rows {
+	kept := make([][]float64, len(p.sources))
+	for i := range p.sources {
 		if free[i] > 0 {
 			kept[i] = slices.Clone(from.of(i))
 		}
 	}
-	p.nearest(spare(t, p.rows, t.loads(p.rows, from)), p.open)
+	p.nearest(spare(t, p.sources, t.loads(p.sources, from)), p.open)
 	p.rest()
-	for i := range p.rows {
+	for i := range p.sources {
 		if free[i] <= 0 {
 			continue
 		}
-		r := &p.rows[i]
-		addScaled(kept[i], r.base, free[i])
+		s := &p.sources[i]
+		addScaled(kept[i], s.base, free[i])
 		// The shift is convex along the line between the two placements.
-		away, home := shift(from.of(i), r.base), shift(kept[i], r.base)
+		away, home := shift(from.of(i), s.base), shift(kept[i], s.base)
 		if away <= t.maxShift || away <= home {
 			continue
 		}
@@ -171,7 +171,7 @@ func replaceBounded(p *placing) {
 // before the loss is left to pacing.
 func relieveShrunk(p *placing, moved []bool) {
 	t := p.t
-	load := t.loads(p.rows, p.into)
+	load := t.loads(p.sources, p.into)
 	excess := make([]float64, len(t.sites)) // fraction of the load to move
 	some := false
 	for l := range t.sites {
@@ -185,15 +185,15 @@ func relieveShrunk(p *placing, moved []bool) {
 	if !some {
 		return
 	}
-	headroom := spare(t, p.rows, load)
+	headroom := spare(t, p.sources, load)
 	for l := range headroom {
 		if excess[l] > 0 {
 			headroom[l] = 0
 		}
 	}
-	origin := make([][]float64, len(p.rows))
-	for i := range p.rows {
-		if r := &p.rows[i]; r.prev != nil && r.rate > 0 {
+	origin := make([][]float64, len(p.sources))
+	for i := range p.sources {
+		if s := &p.sources[i]; s.prev != nil && s.rate > 0 {
 			if freed, lost := release(p.into.of(i), excess); lost > 0 {
 				origin[i] = freed
 				p.lose(i, lost)
@@ -201,7 +201,7 @@ func relieveShrunk(p *placing, moved []bool) {
 		}
 	}
 	p.nearest(headroom, p.open)
-	for i := range p.rows {
+	for i := range p.sources {
 		if origin[i] == nil {
 			continue
 		}
@@ -210,7 +210,7 @@ func relieveShrunk(p *placing, moved []bool) {
 		if away > unit {
 			moved[i] = true
 			l := t.sites[largest(origin[i])].Group.Locality
-			p.rows[i].note(ReasonUnhealthy, l, fmt.Sprintf("%.1f%% of the requests moved off %s: it lost endpoints and is above its limit", 100*away, l))
+			p.sources[i].note(ReasonUnhealthy, l, fmt.Sprintf("%.1f%% of the requests moved off %s: it lost endpoints and is above its limit", 100*away, l))
 		}
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// entry decides which sites are part of a row's priority 0, by where its shares are and
+// entry decides which sites are part of a source's priority 0, by where its shares are and
 // where they should go: one enters at entryShare and leaves after exitTicks below exitShare.
 type entry struct {
-	*row
+	*sourceState
 
 	t     *terms
 	from  []float64
 	want  []float64 // changed
 	below []int     // ticks below the exit threshold, changed
-	load  []float64 // what all rows want of each site, kept up to date
+	load  []float64 // what all sources want of each site, kept up to date
 }
 
 // decideMembership decides whether the site belongs to priority 0; decide says that the
@@ -83,10 +83,10 @@ func (e *entry) transfer(from, to int, share float64) {
 	e.load[to] += e.rate * share
 }
 
-// entryText is the same for most rows of a tick, so that it is made once.
+// entryText is the same for most sources of a tick, so that it is made once.
 var entryText = fmt.Sprintf("localities that would get less than %g%% of the requests get none: ", 100*entryShare)
 
-// enter leaves out sites that are new to the row and too small, the smallest
+// enter leaves out sites that are new to the source and too small, the smallest
 // first, where the others have headroom for what they were to get.
 func (e *entry) enter() {
 	tried, at := 0.0, -1 // the candidates come in the order of share and site
@@ -113,7 +113,7 @@ func (e *entry) enter() {
 	}
 }
 
-// absorb moves what the row wants of site l to the nearest sites that it uses anyway, and reports
+// absorb moves what the source wants of site l to the nearest sites that it uses anyway, and reports
 // whether they had headroom for all of it; else nothing changes.
 func (e *entry) absorb(l int) bool {
 	space := func(k int) float64 {

@@ -1,17 +1,17 @@
 package assign
 
-// The pacing of one tick. Every row would like to go P: its own largest step.
+// The pacing of one tick. Every source would like to go P: its own largest step.
 // Together those steps can lift a site above its limit, when one source enters
-// before another has left. If all rows move the same fraction U of their way,
+// before another has left. If all sources move the same fraction U of their way,
 // the loads stay on the straight line between where they are and where they
-// should be, which keeps the limits. So each row goes P, but falls back towards
+// should be, which keeps the limits. So each source goes P, but falls back towards
 // U as far as it lifts a site too high.
 
 // pacing is the stage that takes the sources with demand from where they are towards where
 // they should go.
 type pacing struct {
-	t    *terms
-	rows []row
+	t       *terms
+	sources []sourceState
 
 	from shares // where they are; of sources without an answer, where they should go
 	want shares // where they should go, trimmed to what sites can carry
@@ -19,41 +19,41 @@ type pacing struct {
 	next shares // where they go
 }
 
-func newPacing(t *terms, rows []row, from, want shares) pacing {
-	p := pacing{t: t, rows: rows, from: from, want: want, pace: newShares(len(rows), len(t.sites)), next: newShares(len(rows), len(t.sites))}
+func newPacing(t *terms, sources []sourceState, from, want shares) pacing {
+	p := pacing{t: t, sources: sources, from: from, want: want, pace: newShares(len(sources), len(t.sites)), next: newShares(len(sources), len(t.sites))}
 	p.startFresh()
 	return p
 }
 
-// step is one row of it.
+// step is the part of a pacing that concerns one source.
 type step struct {
-	*row
+	*sourceState
 
 	from, want, pace, next []float64
 }
 
 func (p *pacing) at(i int) step {
-	return step{row: &p.rows[i], from: p.from.of(i), want: p.want.of(i), pace: p.pace.of(i), next: p.next.of(i)}
+	return step{sourceState: &p.sources[i], from: p.from.of(i), want: p.want.of(i), pace: p.pace.of(i), next: p.next.of(i)}
 }
 
 // startFresh puts sources without an answer where they should go.
 func (p *pacing) startFresh() {
-	for i := range p.rows {
-		if p.rows[i].prev == nil {
+	for i := range p.sources {
+		if p.sources[i].prev == nil {
 			copy(p.from.of(i), p.want.of(i))
 		}
 	}
 }
 
-// sent returns what the rows send to each site before this decision, requests/s.
+// sent returns what the sources send to each site before this decision, requests/s.
 func (p *pacing) sent() []float64 {
 	sum := make([]float64, len(p.t.sites))
-	for i := range p.rows {
-		r := &p.rows[i]
-		if r.prev == nil {
-			r.addTo(sum, p.from.of(i))
+	for i := range p.sources {
+		s := &p.sources[i]
+		if s.prev == nil {
+			s.addTo(sum, p.from.of(i))
 		} else {
-			r.addTo(sum, r.old)
+			s.addTo(sum, s.old)
 		}
 	}
 	return sum
@@ -64,7 +64,7 @@ func (p *pacing) sent() []float64 {
 // ceilings bind.
 func (p *pacing) move() (caps []float64) {
 	if !p.t.in.deciding() {
-		for i := range p.rows {
+		for i := range p.sources {
 			copy(p.next.of(i), p.from.of(i))
 		}
 		if p.t.ceilings {
@@ -79,7 +79,7 @@ func (p *pacing) move() (caps []float64) {
 	return caps
 }
 
-// fitWants trims what the rows want of sites that could not carry it, as the
+// fitWants trims what the sources want of sites that could not carry it, as the
 // thresholds and probes shift it a little. It gives the load that each site may
 // carry after the step.
 func (p *pacing) fitWants() (caps []float64) {
@@ -100,7 +100,7 @@ func (p *pacing) fitWants() (caps []float64) {
 // trim moves what exceeds the caps to the nearest sites with room below theirs,
 // and reports whether there was anything to move.
 func (p *pacing) trim(caps []float64) bool {
-	load, probes := p.t.loads(p.rows, p.want), probeLoads(p.t, p.rows)
+	load, probes := p.t.loads(p.sources, p.want), probeLoads(p.t, p.sources)
 	over := false
 	excess := make([]float64, len(caps)) // fraction of the load without probes, which stay
 	room := make([]float64, len(caps))
@@ -114,30 +114,32 @@ func (p *pacing) trim(caps []float64) bool {
 	if !over {
 		return false
 	}
-	trimmed := placing{t: p.t, rows: p.rows, into: p.want}
-	for i := range p.rows {
-		r, want := &p.rows[i], p.want.of(i)
-		if r.rate <= 0 {
+	trimmed := placing{t: p.t, sources: p.sources, into: p.want}
+	for i := range p.sources {
+		s, want := &p.sources[i], p.want.of(i)
+		if s.rate <= 0 {
 			continue
 		}
 		for l, f := range excess {
-			if !r.isProbe(l) {
+			if !s.isProbe(l) {
 				trimmed.lose(i, f*want[l])
 				want[l] -= f * want[l]
 			}
 		}
 	}
-	trimmed.nearest(room, func(i, l int) bool { return p.rows[i].member(l, p.from.of(i), p.want.of(i)) && trimmed.unbounded(i, l) })
+	trimmed.nearest(room, func(i, l int) bool {
+		return p.sources[i].member(l, p.from.of(i), p.want.of(i)) && trimmed.unbounded(i, l)
+	})
 	trimmed.nearest(room, trimmed.unbounded)
 	trimmed.rest()
 	return true
 }
 
 // caps is what each site may carry after the step: its limit, what it carries
-// already, or its probes. Where no regular traffic goes, only rows that may not
+// already, or its probes. Where no regular traffic goes, only sources that may not
 // use other sites send more than probes, and stay: the probes come on top.
 func (p *pacing) caps() []float64 {
-	load, caps := p.t.loads(p.rows, p.from), probeLoads(p.t, p.rows)
+	load, caps := p.t.loads(p.sources, p.from), probeLoads(p.t, p.sources)
 	for l := range caps {
 		if p.t.view.use[l] {
 			caps[l] = max(caps[l], p.t.view.limit[l], load[l])
@@ -148,17 +150,17 @@ func (p *pacing) caps() []float64 {
 	return caps
 }
 
-// step moves the rows with demand towards what they want. caps is nil where
+// step moves the sources with demand towards what they want. caps is nil where
 // no ceilings bind.
 func (p *pacing) step(caps []float64) {
 	sent := p.sent()
 	common := 1.0
-	for i := range p.rows {
+	for i := range p.sources {
 		if s := p.at(i); s.rate > 0 {
 			common = min(common, s.alone(p.t, sent))
 		}
 	}
-	mix := make([]float64, len(p.rows)) // 1 = P, 0 = U
+	mix := make([]float64, len(p.sources)) // 1 = P, 0 = U
 	for i := range mix {
 		mix[i] = 1
 	}
@@ -168,7 +170,7 @@ func (p *pacing) step(caps []float64) {
 	}
 	load := make([]float64, len(p.t.sites))
 	for range 4*len(load) + 8 {
-		loadsInto(load, p.rows, p.next)
+		loadsInto(load, p.sources, p.next)
 		at := overCap(load, caps)
 		if at < 0 {
 			return
@@ -192,7 +194,7 @@ func overCap(load, caps []float64) int {
 	return at
 }
 
-// hold pulls the rows that lift a site beyond the common step back towards it,
+// hold pulls the sources that lift a site beyond the common step back towards it,
 // until the excess is gone.
 func (p *pacing) hold(mix []float64, common float64, site int, excess float64) {
 	lift := func(i int) float64 {
@@ -203,27 +205,27 @@ func (p *pacing) hold(mix []float64, common float64, site int, excess float64) {
 		return max(0, s.rate*mix[i]*(s.pace[site]-s.common(site, common)))
 	}
 	total := 0.0
-	for i := range p.rows {
+	for i := range p.sources {
 		total += lift(i)
 	}
 	keep := 0.0
 	if total > excess {
 		keep = 1 - excess/total
 	}
-	for i := range p.rows {
+	for i := range p.sources {
 		if lift(i) > 0 {
 			mix[i] *= keep
 		}
 	}
 }
 
-// common is where the step that all rows take alike leads on a site.
+// common is where the step that all sources take alike leads on a site.
 func (s *step) common(l int, fraction float64) float64 {
 	return s.from[l] + fraction*(s.want[l]-s.from[l])
 }
 
 func (p *pacing) blend(mix []float64, common float64) {
-	for i := range p.rows {
+	for i := range p.sources {
 		s := p.at(i)
 		if s.rate <= 0 {
 			continue
@@ -234,7 +236,7 @@ func (p *pacing) blend(mix []float64, common float64) {
 	}
 }
 
-// alone works out the row's own largest step into pace, and returns the
+// alone works out the source's own largest step into pace, and returns the
 // fraction of its way that it could go in a straight line. load is what the
 // sites carry with the shares that are published.
 func (s *step) alone(t *terms, load []float64) float64 {
@@ -287,7 +289,7 @@ func (s *step) alone(t *terms, load []float64) float64 {
 	return min(1, step/max(other, tiny), most/total)
 }
 
-// step is the share that a row may move in a tick.
+// step is the share that a source may move in a tick.
 func (in *Input) step() float64 {
 	if in.Pace > 0 && in.Pace < 1 {
 		return in.Pace * stepShare
@@ -362,33 +364,33 @@ func (s *step) postpone(ins []float64, fixed []bool) {
 // the sites that they stay on, it takes several rounds.
 func (p *pacing) retreat(load, caps []float64) {
 	for range 4*len(load) + 8 {
-		loadsInto(load, p.rows, p.next)
+		loadsInto(load, p.sources, p.next)
 		at := overCap(load, caps)
 		if at < 0 {
 			return
 		}
 		total := 0.0
-		for i := range p.rows {
+		for i := range p.sources {
 			s := p.at(i)
 			total += s.lifts(at)
 		}
 		keep := max(0, 1-(load[at]-caps[at])/max(tiny, total))
-		for i := range p.rows {
+		for i := range p.sources {
 			if s := p.at(i); s.lifts(at) > 0 {
 				s.goBack(keep)
 			}
 		}
 	}
-	for i := range p.rows {
+	for i := range p.sources {
 		s := p.at(i)
 		s.goBack(0) // what is there already is within the caps
 	}
 }
 
-// lifts is what the row's step adds to the load of a site.
+// lifts is what the source's step adds to the load of a site.
 func (s *step) lifts(site int) float64 { return max(0, s.rate*(s.next[site]-s.from[site])) }
 
-// goBack keeps a part of the row's step.
+// goBack keeps a part of the source's step.
 func (s *step) goBack(keep float64) {
 	for l := range s.next {
 		s.next[l] = s.from[l] + keep*(s.next[l]-s.from[l])

@@ -8,34 +8,34 @@ import (
 // placing is what finds a place for shares that have none: lost, per source, goes into its
 // shares. lost is nil as long as nothing is.
 type placing struct {
-	t    *terms
-	rows []row
-	lost []float64
-	into shares
+	t       *terms
+	sources []sourceState
+	lost    []float64
+	into    shares
 }
 
-// lose adds to what the row at i lost.
+// lose adds to what the source at i lost.
 func (p *placing) lose(i int, share float64) {
 	if share <= 0 {
 		return
 	}
 	if p.lost == nil {
-		p.lost = make([]float64, len(p.rows))
+		p.lost = make([]float64, len(p.sources))
 	}
 	p.lost[i] += share
 }
 
-// leg is a site that could take what a row lost.
+// leg is a site that could take what a source lost.
 type leg struct {
-	rank      int // 0 = preferred, or none is
-	dist      float64
-	row, site int
+	rank         int // 0 = preferred, or none is
+	dist         float64
+	source, site int
 }
 
 // sameDistance is how close two distances must be to count as a tie, ms.
 const sameDistance = 1e-9
 
-// nearest puts the rows' lost shares onto the nearest permitted sites with headroom: the closest
+// nearest puts the sources' lost shares onto the nearest permitted sites with headroom: the closest
 // pairs of source and site first, ties split by headroom. A share without any such site stays
 // lost.
 func (p *placing) nearest(headroom []float64, may func(i, site int) bool) {
@@ -54,24 +54,24 @@ func (p *placing) nearest(headroom []float64, may func(i, site int) bool) {
 		}
 		for l := range sites {
 			if headroom[l] > 0 && may(i, l) {
-				legs = append(legs, leg{rank: rank(l), dist: p.rows[i].dist[l], row: i, site: l})
+				legs = append(legs, leg{rank: rank(l), dist: p.sources[i].dist[l], source: i, site: l})
 			}
 		}
 	}
 	slices.SortFunc(legs, func(a, b leg) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.dist, b.dist), cmp.Compare(a.row, b.row), cmp.Compare(a.site, b.site))
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.dist, b.dist), cmp.Compare(a.source, b.source), cmp.Compare(a.site, b.site))
 	})
 	for i := 0; i < len(legs); {
 		j := i + 1
-		for j < len(legs) && legs[j].row == legs[i].row && legs[j].rank == legs[i].rank && legs[j].dist-legs[i].dist <= sameDistance {
+		for j < len(legs) && legs[j].source == legs[i].source && legs[j].rank == legs[i].rank && legs[j].dist-legs[i].dist <= sameDistance {
 			j++
 		}
-		p.fill(legs[i].row, legs[i:j], headroom)
+		p.fill(legs[i].source, legs[i:j], headroom)
 		i = j
 	}
 }
 
-// fill puts as much of the row's lost share as fits onto equally distant sites.
+// fill puts as much of the source's lost share as fits onto equally distant sites.
 func (p *placing) fill(i int, legs []leg, headroom []float64) {
 	total := 0.0
 	for _, g := range legs {
@@ -80,7 +80,7 @@ func (p *placing) fill(i int, legs []leg, headroom []float64) {
 	if total <= 0 || p.lost[i] <= 0 {
 		return
 	}
-	share, rate := p.lost[i], p.rows[i].rate
+	share, rate := p.lost[i], p.sources[i].rate
 	if rate > 0 {
 		share = min(share, total/rate)
 	}
@@ -97,28 +97,28 @@ func (p *placing) fill(i int, legs []leg, headroom []float64) {
 func (p *placing) rest() {
 	for i, lost := range p.lost {
 		if lost > 0 {
-			p.rows[i].splitInto(p.into.of(i), lost)
+			p.sources[i].splitInto(p.into.of(i), lost)
 			p.lost[i] = 0
 		}
 	}
 }
 
-// open reports whether the traffic of the row at i may be put on a site.
-func (p *placing) open(i, site int) bool { return p.rows[i].open(site) }
+// open reports whether the traffic of the source at i may be put on a site.
+func (p *placing) open(i, site int) bool { return p.sources[i].open(site) }
 
 // splitInto adds a share to dst in proportion to what open sites are
 // made for; when that is zero everywhere, evenly over the sites in use.
-func (r *row) splitInto(dst []float64, share float64) {
+func (s *sourceState) splitInto(dst []float64, share float64) {
 	measure := func(l int) float64 {
-		if r.open(l) {
-			return r.scope.spread[l]
+		if s.open(l) {
+			return s.scope.spread[l]
 		}
 		return 0
 	}
 	total, n := 0.0, 0
 	for l := range dst {
 		total += measure(l)
-		if r.scope.use[l] {
+		if s.scope.use[l] {
 			n++
 		}
 	}
@@ -126,7 +126,7 @@ func (r *row) splitInto(dst []float64, share float64) {
 		switch {
 		case total > 0:
 			dst[l] += share * measure(l) / total
-		case r.scope.use[l]:
+		case s.scope.use[l]:
 			dst[l] += share / float64(n)
 		}
 	}
@@ -134,9 +134,9 @@ func (r *row) splitInto(dst []float64, share float64) {
 
 // splitNear puts everything on the open sites whose cost is at most bound, in
 // proportion to headroom, or, where none has headroom, to what they are made for.
-func (r *row) splitNear(dst, cost []float64, bound float64, headroom []float64) {
-	in := func(l int) bool { return r.open(l) && cost[l] <= bound }
-	for _, measure := range [][]float64{headroom, r.scope.spread} {
+func (s *sourceState) splitNear(dst, cost []float64, bound float64, headroom []float64) {
+	in := func(l int) bool { return s.open(l) && cost[l] <= bound }
+	for _, measure := range [][]float64{headroom, s.scope.spread} {
 		total := 0.0
 		for l := range dst {
 			if in(l) {

@@ -14,63 +14,63 @@ func suppress(p *pacing, moved []bool, units grid[int], load, caps []float64) {
 	if !mayStay(p, load) {
 		return
 	}
-	var rows []staying
-	for i := range p.rows {
-		x := staying{row: &p.rows[i], want: p.want.of(i), units: units.of(i), quiet: true}
+	var stays []staying
+	for i := range p.sources {
+		x := staying{sourceState: &p.sources[i], want: p.want.of(i), units: units.of(i), quiet: true}
 		if x.rate <= 0 || moved[i] || !x.near() {
 			continue
 		}
-		if rows == nil {
-			rows = make([]staying, 0, len(p.rows)-i)
+		if stays == nil {
+			stays = make([]staying, 0, len(p.sources)-i)
 		}
-		rows = append(rows, x)
+		stays = append(stays, x)
 	}
-	if rows == nil || !agree(p.t, rows, load, caps) {
+	if stays == nil || !agree(p.t, stays, load, caps) {
 		return
 	}
-	for i := range rows {
-		if rows[i].quiet {
-			rows[i].stay(load)
+	for i := range stays {
+		if stays[i].quiet {
+			stays[i].stay(load)
 		}
 	}
 }
 
-// staying is a row that may keep what is published.
+// staying is a source that may keep what is published.
 type staying struct {
-	*row
+	*sourceState
 
 	want  []float64
 	units []int // changed
 	quiet bool  // it may
 }
 
-// agree finds which of the quiet rows can stay together. It looks at all of them
-// at once: where rows were to swap places on sites that are full, none could
+// agree finds which of the quiet sources can stay together. It looks at all of them
+// at once: where sources were to swap places on sites that are full, none could
 // stay if the other did not.
-func agree(t *terms, rows []staying, load, caps []float64) bool {
+func agree(t *terms, stays []staying, load, caps []float64) bool {
 	y, change := make([]float64, len(load)), make([]float64, len(load))
 	for range 4*len(load) + 8 {
 		copy(y, load)
 		clear(change)
-		for i := range rows {
-			r := &rows[i]
-			for l := 0; r.quiet && l < len(y); l++ {
-				y[l] += r.back(l)
-				change[l] += r.rate * (r.want[l] - r.old[l])
+		for i := range stays {
+			s := &stays[i]
+			for l := 0; s.quiet && l < len(y); l++ {
+				y[l] += s.back(l)
+				change[l] += s.rate * (s.want[l] - s.old[l])
 			}
 		}
 		at := disturbed(t.sites, load, y, change, caps)
 		if at < 0 {
 			return true
 		}
-		tooMuch := func(r *staying) float64 { return r.rate * math.Abs(r.want[at]-r.old[at]) }
+		tooMuch := func(s *staying) float64 { return s.rate * math.Abs(s.want[at]-s.old[at]) }
 		excess := math.Abs(change[at]) - quietLoad*t.sites[at].Capacity
 		if overfull(at, load, y, caps) {
-			tooMuch, excess = func(r *staying) float64 { return r.back(at) }, y[at]-caps[at]
+			tooMuch, excess = func(s *staying) float64 { return s.back(at) }, y[at]-caps[at]
 		}
-		for i := range rows {
-			if much := tooMuch(&rows[i]); rows[i].quiet && much > 0 && excess >= 0 {
-				rows[i].quiet = false
+		for i := range stays {
+			if much := tooMuch(&stays[i]); stays[i].quiet && much > 0 && excess >= 0 {
+				stays[i].quiet = false
 				excess -= much
 			}
 		}
@@ -79,7 +79,7 @@ func agree(t *terms, rows []staying, load, caps []float64) bool {
 }
 
 // disturbed finds a site that carries too much, or whose load should change too
-// much, for the quiet rows to stay; -1 when there is none.
+// much, for the quiet sources to stay; -1 when there is none.
 func disturbed(sites []Site, load, y, change, caps []float64) int {
 	for l := range sites {
 		if k := sites[l].Capacity; k > 0 && math.Abs(change[l]) >= quietLoad*k {
@@ -92,13 +92,13 @@ func disturbed(sites []Site, load, y, change, caps []float64) int {
 	return -1
 }
 
-// overfull reports whether a site carries too much because rows stay.
+// overfull reports whether a site carries too much because sources stay.
 func overfull(l int, load, y, caps []float64) bool {
 	return caps != nil && y[l] > caps[l]*slackFactor && y[l] > load[l]
 }
 
-// back is what a row sends more to a site if it stays.
-func (r *staying) back(l int) float64 { return r.rate * (r.old[l] - unit*float64(r.units[l])) }
+// back is what a source sends more to a site if it stays.
+func (s *staying) back(l int) float64 { return s.rate * (s.old[l] - unit*float64(s.units[l])) }
 
 // mayStay is false when small moves were kept back for long enough while a site
 // is above its limit that they would relieve.
@@ -123,18 +123,18 @@ func (t *terms) wellOver(l int, load []float64) bool {
 	return t.overLimit(l, load) && load[l] > t.view.limit[l]*(1+overShare)
 }
 
-// near reports whether nothing of note is to happen to a row that failures did not move. A
+// near reports whether nothing of note is to happen to a source that failures did not move. A
 // site that it leaves is of note, and one that it enters with more than next to nothing.
-func (r *staying) near() bool {
-	if r.prev == nil {
+func (s *staying) near() bool {
+	if s.prev == nil {
 		return false
 	}
-	for l := range r.old {
-		if math.Abs(r.want[l]-r.old[l]) >= quietShare {
+	for l := range s.old {
+		if math.Abs(s.want[l]-s.old[l]) >= quietShare {
 			return false
 		}
-		enters, leaves := r.old[l] <= 0 && r.units[l] > 0, r.old[l] > 0 && r.units[l] <= 0
-		if leaves || enters && r.want[l] >= leastEntry {
+		enters, leaves := s.old[l] <= 0 && s.units[l] > 0, s.old[l] > 0 && s.units[l] <= 0
+		if leaves || enters && s.want[l] >= leastEntry {
 			return false
 		}
 	}
@@ -142,18 +142,18 @@ func (r *staying) near() bool {
 }
 
 // stay puts the published units back.
-func (r *staying) stay(load []float64) {
+func (s *staying) stay(load []float64) {
 	changed := false
-	for l, v := range r.old {
+	for l, v := range s.old {
 		u := int(math.Round(v / unit))
-		if u != r.units[l] {
+		if u != s.units[l] {
 			changed = true
-			load[l] += r.rate * unit * float64(u-r.units[l])
-			r.units[l] = u
+			load[l] += s.rate * unit * float64(u-s.units[l])
+			s.units[l] = u
 		}
 	}
 	if changed {
-		r.note(ReasonSuppressed, isobar.Locality{}, "less than 1 point from where it should be: not published")
+		s.note(ReasonSuppressed, isobar.Locality{}, "less than 1 point from where it should be: not published")
 	}
 }
 
@@ -164,7 +164,7 @@ func countOver(p *pacing, load []float64) []int {
 	if !t.ceilings {
 		return over
 	}
-	want := t.loads(p.rows, p.want)
+	want := t.loads(p.sources, p.want)
 	for l, m := range t.match {
 		before := 0
 		if t.in.Previous != nil && m >= 0 && m < len(t.in.Previous.Over) {

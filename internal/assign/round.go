@@ -10,24 +10,24 @@ import (
 // round turns the shares of the sources with demand into units that sum to
 // WeightScale, adds what they send to the load, by largest remainders, but gives a unit only to a site that stays
 // below its limit as long as there is one. full is nil where no ceilings bind.
-func round(rows []row, next shares, units grid[int], load, full []float64) {
-	for i := range rows {
-		if rows[i].rate > 0 {
-			p := portion{row: &rows[i], next: next.of(i), units: units.of(i)}
+func round(sources []sourceState, next shares, units grid[int], load, full []float64) {
+	for i := range sources {
+		if sources[i].rate > 0 {
+			p := portion{sourceState: &sources[i], next: next.of(i), units: units.of(i)}
 			p.floor(load)
 		}
 	}
-	for i := range rows {
-		if rows[i].rate > 0 {
-			p := portion{row: &rows[i], next: next.of(i), units: units.of(i)}
+	for i := range sources {
+		if sources[i].rate > 0 {
+			p := portion{sourceState: &sources[i], next: next.of(i), units: units.of(i)}
 			p.topUp(load, full)
 		}
 	}
 }
 
-// portion is a row's shares on their way to units of WeightScale.
+// portion is a source's shares on their way to units of WeightScale.
 type portion struct {
-	*row
+	*sourceState
 
 	next  []float64
 	units []int // changed
@@ -106,15 +106,15 @@ func (p *portion) leastExcess(load, full []float64, step float64) int {
 	return at
 }
 
-// Decisions for each row alone can break the rules slightly once all rows are together: the steps
+// Decisions for each source alone can break the rules slightly once all sources are together: the steps
 // below correct that as far as there is headroom.
 
 // revertSmallEntries removes entries below the threshold, which occur because the
-// step was cut or the wanted share is that small, if the other sites of the row have
+// step was cut or the wanted share is that small, if the other sites of the source have
 // headroom for them. full is nil where no ceilings bind.
 func revertSmallEntries(p *pacing, full []float64) {
-	load := p.t.loads(p.rows, p.next)
-	for i := range p.rows {
+	load := p.t.loads(p.sources, p.next)
+	for i := range p.sources {
 		if s := p.at(i); s.rate > 0 {
 			s.revertSmallEntry(p.t, load, full)
 		}
@@ -141,7 +141,7 @@ func (s *step) entersSmall(l int) bool {
 	return s.next[l] > 0 && s.next[l] < entryShare-tiny && s.old[l] <= 0 && (s.prev == nil || s.from[l] <= 0) && !s.isProbe(l)
 }
 
-// takeBack spreads what a row would send to site l over its other sites, first
+// takeBack spreads what a source would send to site l over its other sites, first
 // to those that it is leaving, then to the nearest. It reports whether there was
 // room; else nothing changes.
 func (s *step) takeBack(l int, load, full []float64) bool {
@@ -194,16 +194,16 @@ func (s *step) takeBack(l int, load, full []float64) bool {
 }
 
 // moveCappedUnits moves units that rounding put above a cap to sites that have
-// headroom since rows kept their shares.
-func moveCappedUnits(rows []row, units grid[int], load, caps, full []float64) {
+// headroom since sources kept their shares.
+func moveCappedUnits(sources []sourceState, units grid[int], load, caps, full []float64) {
 	if caps == nil {
 		return
 	}
 	for range 4*len(load) + 8 {
 		moved := false
 		for l := range load {
-			for i := 0; i < len(rows) && load[l] > caps[l]; i++ {
-				p := portion{row: &rows[i], units: units.of(i)}
+			for i := 0; i < len(sources) && load[l] > caps[l]; i++ {
+				p := portion{sourceState: &sources[i], units: units.of(i)}
 				moved = p.moveUnit(l, load, caps, full) || moved
 			}
 		}
@@ -213,7 +213,7 @@ func moveCappedUnits(rows []row, units grid[int], load, caps, full []float64) {
 	}
 }
 
-// moveUnit moves one unit by which a row lifts site l above its cap to another
+// moveUnit moves one unit by which a source lifts site l above its cap to another
 // of its sites.
 func (p *portion) moveUnit(l int, load, caps, full []float64) bool {
 	step := p.rate * unit

@@ -6,16 +6,16 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// row is one source as it stands before anything is decided. The stages that follow only
+// sourceState is one source as it stands before anything is decided. The stages that follow only
 // read it, but for the notes.
-type row struct {
+type sourceState struct {
 	src    *Source
 	prev   *SourceResult // nil for a source that had no answer yet
 	was    *isobar.Assignment
 	rate   float64   // requests/s after drops
 	dist   []float64 // per site, ms
 	target []float64 // the solver's shares on sites in use, summing to 1; nil without
-	scope  *view     // the sites as far as the row may know of them
+	scope  *view     // the sites as far as the source may know of them
 	barred []bool    // nil = none
 	idle   []bool    // fit, but for failover only; nil = none
 	probes []bool    // sites that get no more than a probe; nil = none
@@ -32,39 +32,39 @@ const (
 	mostProbes = 10 * point // of a source's traffic, to all of them
 )
 
-// newRows prepares one row per source. below tells for how many ticks each of its shares
+// newSourceStates prepares the state of each source. below tells for how many ticks each of its shares
 // was wanted below the exit threshold so far.
-func newRows(t *terms, sources []Source) (rows []row, below grid[int]) {
-	n, l := len(sources), len(t.sites)
-	rows, below = make([]row, n), newGrid[int](n, l)
+func newSourceStates(t *terms, given []Source) (sources []sourceState, below grid[int]) {
+	n, l := len(given), len(t.sites)
+	sources, below = make([]sourceState, n), newGrid[int](n, l)
 	work := newShares(2*n, l)
 	var scopes scopes
-	for i := range sources {
-		r := &rows[i]
-		r.src, r.old, r.base = &sources[i], work.of(2*i), work.of(2*i+1)
-		r.rate = finite(r.src.Demand) * (1 - t.dropOf(r.src))
-		r.dist = r.src.Distance
-		if len(r.dist) != l {
-			r.dist = make([]float64, l)
+	for i := range given {
+		s := &sources[i]
+		s.src, s.old, s.base = &given[i], work.of(2*i), work.of(2*i+1)
+		s.rate = finite(s.src.Demand) * (1 - t.dropOf(s.src))
+		s.dist = s.src.Distance
+		if len(s.dist) != l {
+			s.dist = make([]float64, l)
 		}
-		r.scope = scopes.of(t, r.src.Forbidden)
-		r.barred = effectiveBars(r.scope, r.src.Barred)
-		r.idle = r.effectiveReserve()
-		r.target = r.usableTarget(t.ignoresLoad)
-		r.recall(t, i, below.of(i))
-		r.setProbes(t)
-		r.baseline()
+		s.scope = scopes.of(t, s.src.Forbidden)
+		s.barred = effectiveBars(s.scope, s.src.Barred)
+		s.idle = s.effectiveReserve()
+		s.target = s.usableTarget(t.ignoresLoad)
+		s.recall(t, i, below.of(i))
+		s.setProbes(t)
+		s.baseline()
 	}
-	return rows, below
+	return sources, below
 }
 
-// scopes are the views of rows that must not use some sites, each made once.
+// scopes are the views of sources that must not use some sites, each made once.
 type scopes []struct {
 	forbidden []bool
 	view      *view
 }
 
-// of returns the view of rows that must not use the forbidden sites: where
+// of returns the view of sources that must not use the forbidden sites: where
 // nothing else is healthy, these fail open, and the others are as if they were
 // not there.
 func (s *scopes) of(t *terms, forbidden []bool) *view {
@@ -109,31 +109,31 @@ func effectiveBars(scope *view, barred []bool) []bool {
 }
 
 // effectiveReserve ignores reserves where nothing else is fit.
-func (r *row) effectiveReserve() []bool {
-	if len(r.src.Reserve) != len(r.scope.use) || !r.scope.regular {
+func (s *sourceState) effectiveReserve() []bool {
+	if len(s.src.Reserve) != len(s.scope.use) || !s.scope.regular {
 		return nil
 	}
-	for l, reserve := range r.src.Reserve {
-		if !reserve && r.usable(l) {
-			return r.src.Reserve
+	for l, reserve := range s.src.Reserve {
+		if !reserve && s.usable(l) {
+			return s.src.Reserve
 		}
 	}
 	return nil
 }
 
 // usableTarget returns the solver's shares on the sites that are open to the
-// row. A part that went to others is left out: it finds its place as what is
+// source. A part that went to others is left out: it finds its place as what is
 // lost to failures does.
-func (r *row) usableTarget(ignoresLoad bool) []float64 {
-	t := r.src.Target
-	if len(t) != len(r.scope.use) || (!r.scope.regular && (!ignoresLoad || r.scope.failOpen)) {
+func (s *sourceState) usableTarget(ignoresLoad bool) []float64 {
+	t := s.src.Target
+	if len(t) != len(s.scope.use) || (!s.scope.regular && (!ignoresLoad || s.scope.failOpen)) {
 		return nil
 	}
 	all, usable := 0.0, 0.0
 	for i := range t {
 		v := finite(t[i])
 		all += v
-		if r.open(i) {
+		if s.open(i) {
 			usable += v
 		}
 	}
@@ -142,7 +142,7 @@ func (r *row) usableTarget(ignoresLoad bool) []float64 {
 	}
 	out := make([]float64, len(t))
 	for i := range t {
-		if r.open(i) {
+		if s.open(i) {
 			out[i] = finite(t[i]) / all
 		}
 	}
@@ -150,120 +150,120 @@ func (r *row) usableTarget(ignoresLoad bool) []float64 {
 }
 
 // recall brings the published shares of a source onto today's sites.
-func (r *row) recall(t *terms, index int, below []int) {
+func (s *sourceState) recall(t *terms, index int, below []int) {
 	prev := t.in.Previous
 	if prev == nil {
 		return
 	}
-	if index < len(prev.Sources) && prev.Sources[index].Source == r.src.Locality {
-		r.prev = &prev.Sources[index]
+	if index < len(prev.Sources) && prev.Sources[index].Source == s.src.Locality {
+		s.prev = &prev.Sources[index]
 	} else {
-		r.prev = prev.Source(r.src.Locality)
+		s.prev = prev.Source(s.src.Locality)
 	}
-	if r.prev == nil {
+	if s.prev == nil {
 		return
 	}
-	r.was = r.prev.Assignment
+	s.was = s.prev.Assignment
 	for i, m := range t.match {
-		if m >= 0 && m < len(r.prev.Shares) {
-			r.old[i] = r.prev.Shares[m]
+		if m >= 0 && m < len(s.prev.Shares) {
+			s.old[i] = s.prev.Shares[m]
 		}
-		if m >= 0 && m < len(r.prev.Below) {
-			below[i] = r.prev.Below[m]
+		if m >= 0 && m < len(s.prev.Below) {
+			below[i] = s.prev.Below[m]
 		}
 	}
 	// A source that had nowhere to go begins again.
-	if sum(r.prev.Shares) <= tiny {
-		r.prev = nil
+	if sum(s.prev.Shares) <= tiny {
+		s.prev = nil
 	}
 }
 
 // baseline is what plain locality failover does: the nearest site in use, ties
 // together by their healthy endpoints. It knows nothing of load and capacity.
-func (r *row) baseline() {
+func (s *sourceState) baseline() {
 	near, found := 0.0, false
-	for l := range r.dist {
-		if r.open(l) && (!found || r.dist[l] < near) {
-			near, found = r.dist[l], true
+	for l := range s.dist {
+		if s.open(l) && (!found || s.dist[l] < near) {
+			near, found = s.dist[l], true
 		}
 	}
 	if found {
-		r.splitNear(r.base, r.dist, near+sameDistance, r.scope.size)
+		s.splitNear(s.base, s.dist, near+sameDistance, s.scope.size)
 	}
 }
 
-// setProbes finds the sites to which a row sends no more than a probe: those it
+// setProbes finds the sites to which a source sends no more than a probe: those it
 // is barred from, and those that nobody can reach, if it is barred from them or
 // had a share there. Where nothing is fit there is nothing to lose and no need
 // for probes.
-func (r *row) setProbes(t *terms) {
+func (s *sourceState) setProbes(t *terms) {
 	n := 0
 	for l := range t.sites {
-		if !r.sendsProbe(t, l) {
+		if !s.sendsProbe(t, l) {
 			continue
 		}
-		if r.probes == nil {
-			r.probes = make([]bool, len(t.sites))
+		if s.probes == nil {
+			s.probes = make([]bool, len(t.sites))
 		}
-		r.probes[l] = true
+		s.probes[l] = true
 		n++
 	}
 	if n > 0 {
-		r.probe = min(probeShare, mostProbes/float64(n))
+		s.probe = min(probeShare, mostProbes/float64(n))
 	}
 }
 
-func (r *row) sendsProbe(t *terms, l int) bool {
-	if r.scope.use[l] {
-		return r.isBarred(l)
+func (s *sourceState) sendsProbe(t *terms, l int) bool {
+	if s.scope.use[l] {
+		return s.isBarred(l)
 	}
-	s := &t.sites[l]
-	if r.isForbidden(l) || !r.scope.regular || !s.Unreachable || !s.Usable() {
+	site := &t.sites[l]
+	if s.isForbidden(l) || !s.scope.regular || !site.Unreachable || !site.Usable() {
 		return false
 	}
-	return r.old[l] > 0 || (len(r.src.Barred) == len(t.sites) && r.src.Barred[l])
+	return s.old[l] > 0 || (len(s.src.Barred) == len(t.sites) && s.src.Barred[l])
 }
 
-// usable reports whether the row's traffic may stay on site i.
-func (r *row) usable(i int) bool { return r.scope.use[i] && !r.isBarred(i) }
+// usable reports whether the source's traffic may stay on site i.
+func (s *sourceState) usable(i int) bool { return s.scope.use[i] && !s.isBarred(i) }
 
-// open reports whether the row's traffic may be put on site i.
-func (r *row) open(i int) bool { return r.usable(i) && (r.idle == nil || !r.idle[i]) }
+// open reports whether the source's traffic may be put on site i.
+func (s *sourceState) open(i int) bool { return s.usable(i) && (s.idle == nil || !s.idle[i]) }
 
-func (r *row) isBarred(i int) bool { return r.barred != nil && r.barred[i] }
+func (s *sourceState) isBarred(i int) bool { return s.barred != nil && s.barred[i] }
 
-// isForbidden reports whether the row must never send to site i.
-func (r *row) isForbidden(i int) bool { return i < len(r.src.Forbidden) && r.src.Forbidden[i] }
+// isForbidden reports whether the source must never send to site i.
+func (s *sourceState) isForbidden(i int) bool { return i < len(s.src.Forbidden) && s.src.Forbidden[i] }
 
-func (r *row) isProbe(l int) bool { return r.probes != nil && r.probes[l] }
+func (s *sourceState) isProbe(l int) bool { return s.probes != nil && s.probes[l] }
 
-// isBack reports whether the row's share of site l comes back after an outage.
-func (r *row) isBack(l int) bool { return l < len(r.src.Back) && r.src.Back[l] }
+// isBack reports whether the source's share of site l comes back after an outage.
+func (s *sourceState) isBack(l int) bool { return l < len(s.src.Back) && s.src.Back[l] }
 
-// mostOf is the largest share of site l that the row may get in mode full.
-func (r *row) mostOf(l int) float64 {
-	if len(r.src.Most) != len(r.scope.use) || r.prev == nil {
+// mostOf is the largest share of site l that the source may get in mode full.
+func (s *sourceState) mostOf(l int) float64 {
+	if len(s.src.Most) != len(s.scope.use) || s.prev == nil {
 		return 1
 	}
-	return r.src.Most[l]
+	return s.src.Most[l]
 }
 
-// member reports whether site i is, or is about to be, part of the row's
+// member reports whether site i is, or is about to be, part of the source's
 // priority 0.
-func (r *row) member(i int, from, want []float64) bool {
-	return r.open(i) && (from[i] > 0 || want[i] >= entryShare-tiny)
+func (s *sourceState) member(i int, from, want []float64) bool {
+	return s.open(i) && (from[i] > 0 || want[i] >= entryShare-tiny)
 }
 
-// addTo adds to sum what the row sends to each site with the given shares, requests/s.
-func (r *row) addTo(sum, shares []float64) {
-	if r.rate <= 0 {
+// addTo adds to sum what the source sends to each site with the given shares, requests/s.
+func (s *sourceState) addTo(sum, shares []float64) {
+	if s.rate <= 0 {
 		return
 	}
 	for l, v := range shares {
-		sum[l] += r.rate * v
+		sum[l] += s.rate * v
 	}
 }
 
-func (r *row) note(code ReasonCode, l isobar.Locality, text string) {
-	r.notes = append(r.notes, Reason{Code: code, Locality: l, Text: text})
+func (s *sourceState) note(code ReasonCode, l isobar.Locality, text string) {
+	s.notes = append(s.notes, Reason{Code: code, Locality: l, Text: text})
 }

@@ -129,16 +129,16 @@ func newGrid[T any](sources, sites int) grid[T] {
 func (g grid[T]) of(i int) []T { return g.cells[i*g.sites : (i+1)*g.sites : (i+1)*g.sites] }
 
 // loads sums what the sources send to each site, requests/s.
-func (t *terms) loads(rows []row, s shares) []float64 {
+func (t *terms) loads(sources []sourceState, s shares) []float64 {
 	sum := make([]float64, len(t.sites))
-	loadsInto(sum, rows, s)
+	loadsInto(sum, sources, s)
 	return sum
 }
 
-func loadsInto(sum []float64, rows []row, s shares) {
+func loadsInto(sum []float64, sources []sourceState, s shares) {
 	clear(sum)
-	for i := range rows {
-		rows[i].addTo(sum, s.of(i))
+	for i := range sources {
+		sources[i].addTo(sum, s.of(i))
 	}
 }
 
@@ -186,22 +186,22 @@ func finite(v float64) float64 {
 }
 
 // explain adds the reasons that depend on what came out.
-func explain(t *terms, r *row, from, want, shares []float64) {
+func explain(t *terms, s *sourceState, from, want, shares []float64) {
 	none := isobar.Locality{}
 	if t.in.Hold != "" {
-		r.note(ReasonHold, none, "weights are held: "+t.in.Hold)
+		s.note(ReasonHold, none, "weights are held: "+t.in.Hold)
 	}
 	if t.in.Slow != "" && t.in.deciding() {
-		r.note(ReasonSlow, none, t.in.Slow)
+		s.note(ReasonSlow, none, t.in.Slow)
 	}
 	if t.in.Refused != "" {
-		r.note(ReasonFallback, none, "the previous assignment stays in force, because the check refused the new plan: "+t.in.Refused)
+		s.note(ReasonFallback, none, "the previous assignment stays in force, because the check refused the new plan: "+t.in.Refused)
 	}
-	if r.scope.failOpen {
-		r.note(ReasonFailOpen, none, "no endpoint is healthy: all are used as if they were")
+	if s.scope.failOpen {
+		s.note(ReasonFailOpen, none, "no endpoint is healthy: all are used as if they were")
 	}
-	if t.in.deciding() && r.prev != nil {
-		explainPace(t, r, from, want, shares)
+	if t.in.deciding() && s.prev != nil {
+		explainPace(t, s, from, want, shares)
 	}
 	scale := 1.0
 	for l := range shares {
@@ -209,16 +209,16 @@ func explain(t *terms, r *row, from, want, shares []float64) {
 			scale = max(scale, t.sites[l].Scale)
 		}
 	}
-	if scale > slackFactor && t.ceilings && r.rate > 0 {
-		r.note(ReasonOverflow, none, fmt.Sprintf("demand exceeds the ceilings: Isobar raises them by %.1f%%", 100*(scale-1)))
+	if scale > slackFactor && t.ceilings && s.rate > 0 {
+		s.note(ReasonOverflow, none, fmt.Sprintf("demand exceeds the ceilings: Isobar raises them by %.1f%%", 100*(scale-1)))
 	}
 	if t.drop > 0 {
-		r.note(ReasonShed, none, t.whyShed())
+		s.note(ReasonShed, none, t.whyShed())
 	}
 }
 
 // explainPace returns how much of the way was gone.
-func explainPace(t *terms, r *row, from, want, shares []float64) {
+func explainPace(t *terms, s *sourceState, from, want, shares []float64) {
 	total, gone := shift(from, want), shift(from, shares)
 	if total-gone < quietShare || gone < unit/2 {
 		return
@@ -231,11 +231,11 @@ func explainPace(t *terms, r *row, from, want, shares []float64) {
 	}
 	at := t.sites[to].Group.Locality
 	if g := t.in.Gain; g > 0 && g < 1 {
-		r.note(ReasonDamped, at,
+		s.note(ReasonDamped, at,
 			fmt.Sprintf("%.1f%% of the requests moved toward %s, and %.1f%% are still to move, because %s", 100*gone, at, 100*(total-gone), t.in.Damp))
 		return
 	}
-	r.note(ReasonPaced, at,
+	s.note(ReasonPaced, at,
 		fmt.Sprintf("%.1f%% of the requests moved toward %s, and the next decisions move another %.1f%%", 100*gone, at, 100*(total-gone)))
 }
 
