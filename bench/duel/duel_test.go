@@ -66,7 +66,7 @@ func TestMeasure(t *testing.T) {
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	f := testFleet("step")
-	f.stations = make([][]*envoyloop.Station, len(zones))
+	f.backends = make([][]*envoyloop.Backend, len(zones))
 	text, err := weighted(f, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -33,8 +33,8 @@ type fleet struct {
 	policy   *policy
 	dir      string
 
-	stations [][]*envoyloop.Station // by zone
-	zoneOf   map[string]int         // by address of a station
+	backends [][]*envoyloop.Backend // by zone
+	zoneOf   map[string]int         // by address of a backend
 	server   *envoyloop.Server      // nil without Isobar
 	proxies  []*envoyloop.Proxy     // in order of zones
 }
@@ -51,7 +51,7 @@ func startFleet(ctx context.Context, o *settings, s *scenario, p *policy, dir st
 }
 
 func (f *fleet) start(ctx context.Context, network int) (err error) {
-	if err := f.startStations(network); err != nil {
+	if err := f.startBackends(network); err != nil {
 		return err
 	}
 	if f.policy.cluster == nil {
@@ -72,14 +72,14 @@ func (f *fleet) start(ctx context.Context, network int) (err error) {
 	return errors.Join(errs...)
 }
 
-// startStations starts the backends. Each has an address of its own, on which
+// startBackends starts the backends. Each has an address of its own, on which
 // nothing else opens ports: what refuses connections comes back on the same port.
 // The network's latency is spent in the backends, before a request queues.
-func (f *fleet) startStations(network int) error {
+func (f *fleet) startBackends(network int) error {
 	for z := range zones {
-		f.stations = append(f.stations, nil)
-		for i := range stations {
-			s, err := envoyloop.StartStation(envoyloop.StationOptions{
+		f.backends = append(f.backends, nil)
+		for i := range backendsPerZone {
+			b, err := envoyloop.StartBackend(envoyloop.BackendOptions{
 				Address: fmt.Sprintf("127.%d.%d.%d:0", network, z+1, i+1), Concurrency: concurrency, ServiceTime: serviceTime,
 				Seed: f.options.seed + uint64(10*z+i), ORCA: true, Body: bodyBytes,
 				Delay: func(source string) time.Duration {
@@ -93,8 +93,8 @@ func (f *fleet) startStations(network int) error {
 			if err != nil {
 				return err
 			}
-			f.stations[z] = append(f.stations[z], s)
-			f.zoneOf[s.Address()] = z
+			f.backends[z] = append(f.backends[z], b)
+			f.zoneOf[b.Address()] = z
 		}
 	}
 	return nil
@@ -162,12 +162,12 @@ func (f *fleet) run(ctx context.Context) ([]envoyloop.Request, error) {
 // change is the event in the backends of the first zone.
 func (f *fleet) change() error {
 	var errs []error
-	for _, s := range f.stations[0] {
+	for _, b := range f.backends[0] {
 		if f.scenario.Slow > 0 {
-			s.Slow(f.scenario.Slow)
+			b.Slow(f.scenario.Slow)
 		}
 		if f.scenario.Lost {
-			errs = append(errs, s.Set(envoyloop.Refuse))
+			errs = append(errs, b.Set(envoyloop.Refuse))
 		}
 	}
 	return errors.Join(errs...)
@@ -179,9 +179,9 @@ func (f *fleet) stop() {
 			p.Kill()
 		}
 	}
-	for _, zone := range f.stations {
-		for _, s := range zone {
-			_ = s.Close()
+	for _, zone := range f.backends {
+		for _, b := range zone {
+			_ = b.Close()
 		}
 	}
 	if f.server != nil {

@@ -87,7 +87,7 @@ func (f *fleet) problem() solver.Service {
 	for from := range zones {
 		s.Demand = append(s.Demand, f.scenario.mean(from, f.options.length))
 		s.Localities = append(s.Localities, solver.Locality{
-			Capacity: capacity, Servers: stations * concurrency, Queues: stations,
+			Capacity: capacity, Servers: backendsPerZone * concurrency, Queues: backendsPerZone,
 		})
 		row := make([]float64, len(zones))
 		for to := range zones {
@@ -128,8 +128,8 @@ func (f *fleet) localities(source int, priority func(from, to int) int, weights 
 				fmt.Fprintf(&b, "            load_balancing_weight: %d\n", weights[z])
 			}
 			b.WriteString("            lb_endpoints:\n")
-			for _, s := range f.stations[z] {
-				b.WriteString(envoyloop.Endpoint(s.Address()))
+			for _, backend := range f.backends[z] {
+				b.WriteString(envoyloop.Endpoint(backend.Address()))
 			}
 		}
 	}
@@ -193,12 +193,12 @@ func (f *fleet) configuration() string {
 	}
 	fmt.Fprintf(&b, "services:\n  - name: %s\n    mode: full\n    request_timeout: %s\n    localities:\n", service, timeout)
 	for z, zone := range zones {
-		addresses := make([]string, 0, stations)
-		for _, s := range f.stations[z] {
-			addresses = append(addresses, `"`+s.Address()+`"`)
+		addresses := make([]string, 0, backendsPerZone)
+		for _, backend := range f.backends[z] {
+			addresses = append(addresses, `"`+backend.Address()+`"`)
 		}
 		fmt.Fprintf(&b, "      - {locality: %s, max_rate: %g, concurrency: %d, endpoints: [%s]}\n",
-			zone, f.scenario.declared(z), stations*concurrency, strings.Join(addresses, ", "))
+			zone, f.scenario.declared(z), backendsPerZone*concurrency, strings.Join(addresses, ", "))
 	}
 	return b.String()
 }

@@ -16,15 +16,15 @@ var zones = []isobar.Locality{
 
 // What the backends of each zone can do, in total, and what is between zones.
 const (
-	stations      = 4 // of each zone
-	concurrency   = 2 // of each station
-	serviceTime   = 100 * time.Millisecond
-	capacity      = stations * concurrency / 0.1 // requests/s of a zone
-	timeout       = time.Second                  // of Envoy's route; the service declares it
-	zoneLatency   = 2 * time.Millisecond         // between zones of a region, there and back
-	regionLatency = 60 * time.Millisecond        // between regions, there and back
-	bodyBytes     = 2048
-	service       = "shop"
+	backendsPerZone = 4
+	concurrency     = 2 // of each backend
+	serviceTime     = 100 * time.Millisecond
+	capacity        = backendsPerZone * concurrency / 0.1 // requests/s of a zone
+	timeout         = time.Second                         // of Envoy's route; the service declares it
+	zoneLatency     = 2 * time.Millisecond                // between zones of a region, there and back
+	regionLatency   = 60 * time.Millisecond               // between regions, there and back
+	bodyBytes       = 2048
+	service         = "shop"
 )
 
 // scenario is what happens to every fleet: demand, and what backends can do.

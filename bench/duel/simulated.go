@@ -99,8 +99,8 @@ func simulated(o *settings, s *scenario) (*sim.Scenario, error) {
 		sc.Ejection = ejection
 	}
 	for z, zone := range zones {
-		l := isobar.ServiceLocality{Locality: zone, MaxRate: capacity, Concurrency: stations * concurrency}
-		for i := range stations {
+		l := isobar.ServiceLocality{Locality: zone, MaxRate: capacity, Concurrency: backendsPerZone * concurrency}
+		for i := range backendsPerZone {
 			l.Endpoints = append(l.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.0.%d.%d:80", z, i+1)})
 		}
 		shop.Localities = append(shop.Localities, l)

@@ -19,8 +19,8 @@ type reporters interface {
 	// SpareReports counts for each node the load report streams that belong to none of the
 	// clients here.
 	SpareReports(nodes []admin.ClientNode) []int
-	// ReportElsewhere takes what the other replicas told about the clients of Unreported.
-	ReportElsewhere(found map[admin.ClientNode]admin.RemoteReports)
+	// SetRemoteReports takes what the other replicas told about the clients of Unreported.
+	SetRemoteReports(found map[admin.ClientNode]admin.RemoteReports)
 }
 
 // followReporting asks the other replicas until ctx ends.
@@ -28,7 +28,7 @@ func (m *Member) followReporting(ctx context.Context) {
 	look := time.NewTicker(reportingEvery)
 	defer look.Stop()
 	for {
-		m.all.ReportElsewhere(m.askReporting(ctx, m.all.Unreported()))
+		m.all.SetRemoteReports(m.askReporting(ctx, m.all.Unreported()))
 		select {
 		case <-ctx.Done():
 			return

@@ -26,7 +26,7 @@ type Clients struct {
 	plan     func() *plan.Plan
 	known    subscriberList
 	looked   clientsLook
-	group    elsewhere
+	remote   remoteReports
 }
 
 // NewClients joins the discovery streams and the load report streams of clients. interval
@@ -83,7 +83,7 @@ func (c *Clients) Clients() []admin.Client {
 		}
 	}
 	sortClients(out)
-	c.group.name(out)
+	c.remote.name(out)
 	return out
 }
 
@@ -93,7 +93,7 @@ func (c *Clients) ClientsOf(service string) []admin.Client {
 	streams := slices.DeleteFunc(c.xds.Clients(), func(x xds.Client) bool { return !of[x.Stream] })
 	out, _ := c.join(streams, openReports(c.lrs))
 	sortClients(out)
-	c.group.name(out)
+	c.remote.name(out)
 	return out
 }
 
@@ -282,7 +282,7 @@ func (c *Clients) findSubscribers(now time.Time) []admin.ServiceClients {
 	grace := c.grace()
 	silent := map[key]bool{}
 	for _, x := range c.look(now) {
-		if unreported(&x) && now.Sub(x.ConnectedSince) > grace && c.group.excludes(&x) {
+		if unreported(&x) && now.Sub(x.ConnectedSince) > grace && c.remote.excludes(&x) {
 			silent[key{x.ID, x.Locality, x.Peer}] = true
 		}
 	}

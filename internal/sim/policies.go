@@ -41,7 +41,7 @@ func Policies() []Policy {
 		{Name: "waterfall-zone", Title: "waterfall by zone", make: []maker{newCentral(policy.WaterfallByZone)}},
 		{Name: "rings", Title: "latency rings, opened at 55%, 65% and 80%", make: []maker{newCentral(byRings)}},
 		{Name: "load-aware", Title: "Envoy's load_aware_locality over all localities", make: []maker{newLoadAware}},
-		{Name: "isobar+load-aware", Title: "Envoy's load_aware_locality over the localities that Isobar chooses", make: []maker{newBeneath}},
+		{Name: "isobar+load-aware", Title: "Envoy's load_aware_locality over the localities that Isobar chooses", make: []maker{newIsobarLoadAware}},
 		{Name: "latency-band", Title: "each proxy widens its set of endpoints when they are slow", make: []maker{newBand}},
 	}
 }

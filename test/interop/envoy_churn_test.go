@@ -93,7 +93,7 @@ type churn struct {
 
 	mu      sync.Mutex
 	killed  map[string]time.Duration // addresses of the lost zone, and from when on Envoys knew, since the start
-	stopped []*envoyloop.Station
+	stopped []*envoyloop.Backend
 	writes  int
 	rolled  int
 	lost    int
@@ -106,7 +106,7 @@ type churnService struct {
 }
 
 type pod struct {
-	*envoyloop.Station
+	*envoyloop.Backend
 
 	zone     int
 	draining bool
@@ -122,8 +122,8 @@ func startChurn(t *testing.T, size churnSize) *churn {
 				_ = p.Close()
 			}
 		}
-		for _, s := range f.stopped {
-			_ = s.Close()
+		for _, b := range f.stopped {
+			_ = b.Close()
 		}
 	})
 	for i := range size.services {
@@ -139,13 +139,13 @@ func startChurn(t *testing.T, size churnSize) *churn {
 }
 
 func (f *churn) pod(zone int) pod {
-	s, err := envoyloop.StartStation(envoyloop.StationOptions{
+	b, err := envoyloop.StartBackend(envoyloop.BackendOptions{
 		Address: "127.0.0.1:0", Concurrency: 64, ServiceTime: 5 * time.Millisecond, CloseEvery: 2,
 	})
 	if err != nil {
 		f.t.Fatal(err) // in other goroutines than the test's this ends the goroutine
 	}
-	return pod{Station: s, zone: zone}
+	return pod{Backend: b, zone: zone}
 }
 
 // object is a service as the admin API takes it.
@@ -309,7 +309,7 @@ func (f *churn) rollout(ctx context.Context, s *churnService) {
 	defer f.mu.Unlock()
 	f.rolled++
 	for _, p := range gone {
-		f.stopped = append(f.stopped, p.Station)
+		f.stopped = append(f.stopped, p.Backend)
 		if written {
 			time.AfterFunc(f.size.grace, func() { _ = p.Close() })
 		}

@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-func station(t *testing.T, o StationOptions) *Station {
+func backend(t *testing.T, o BackendOptions) *Backend {
 	t.Helper()
 	o.Address = "127.0.0.1:0"
-	s, err := StartStation(o)
+	b, err := StartBackend(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
+	t.Cleanup(func() { _ = b.Close() })
+	return b
 }
 
 // ask returns the status of a response, 0 where there is none in time.
-func ask(t *testing.T, s *Station, limit time.Duration) int {
+func ask(t *testing.T, b *Backend, limit time.Duration) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Address()+"/", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.Address()+"/", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,31 +38,31 @@ func ask(t *testing.T, s *Station, limit time.Duration) int {
 	return resp.StatusCode
 }
 
-func TestStationFaults(t *testing.T) {
+func TestBackendFaults(t *testing.T) {
 	t.Parallel()
-	s := station(t, StationOptions{Concurrency: 1, ServiceTime: time.Millisecond})
+	b := backend(t, BackendOptions{Concurrency: 1, ServiceTime: time.Millisecond})
 	const patience = 20 * time.Second
 	set := func(f Fault) {
 		t.Helper()
-		if err := s.Set(f); err != nil {
+		if err := b.Set(f); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := ask(t, s, patience); got != http.StatusOK {
+	if got := ask(t, b, patience); got != http.StatusOK {
 		t.Errorf("well: %d", got)
 	}
 	set(Refuse)
-	if got := ask(t, s, patience); got != 0 {
+	if got := ask(t, b, patience); got != 0 {
 		t.Errorf("refuses: %d", got)
 	}
 	set(Hang)
-	if got := ask(t, s, 100*time.Millisecond); got != 0 {
+	if got := ask(t, b, 100*time.Millisecond); got != 0 {
 		t.Errorf("hangs: %d", got)
 	}
 	set(Fail)
 	failed := 0
 	for range 100 {
-		if ask(t, s, patience) == http.StatusInternalServerError {
+		if ask(t, b, patience) == http.StatusInternalServerError {
 			failed++
 		}
 	}
@@ -70,22 +70,22 @@ func TestStationFaults(t *testing.T) {
 		t.Errorf("fails: %d of 100 requests, want some 90", failed)
 	}
 	set(Well)
-	if got := ask(t, s, patience); got != http.StatusOK {
+	if got := ask(t, b, patience); got != http.StatusOK {
 		t.Errorf("well again: %d", got)
 	}
 }
 
-// A station works on so many requests at once, and turns away those above its limit.
-func TestStationQueues(t *testing.T) {
+// A backend works on so many requests at once, and turns away those above its limit.
+func TestBackendQueues(t *testing.T) {
 	t.Parallel()
-	s := station(t, StationOptions{Concurrency: 2, ServiceTime: 200 * time.Millisecond, Limit: 4})
+	b := backend(t, BackendOptions{Concurrency: 2, ServiceTime: 200 * time.Millisecond, Limit: 4})
 	var mu sync.Mutex
 	count := map[int]int{}
 	var open sync.WaitGroup
 	began := time.Now()
 	for range 10 {
 		open.Go(func() {
-			status := ask(t, s, 20*time.Second)
+			status := ask(t, b, 20*time.Second)
 			mu.Lock()
 			defer mu.Unlock()
 			count[status]++
@@ -98,7 +98,7 @@ func TestStationQueues(t *testing.T) {
 	if took := time.Since(began); took < 200*time.Millisecond {
 		t.Errorf("%d requests were served within %s by 2 workers", count[http.StatusOK], took)
 	}
-	if got := s.Served(); got != int64(count[http.StatusOK]) {
+	if got := b.Served(); got != int64(count[http.StatusOK]) {
 		t.Errorf("Served() = %d, want %d", got, count[http.StatusOK])
 	}
 }
@@ -106,11 +106,11 @@ func TestStationQueues(t *testing.T) {
 // The arrivals of a seed are the same in each run, at the rate that is wanted.
 func TestTrafficIsOpenLoop(t *testing.T) {
 	t.Parallel()
-	s := station(t, StationOptions{Concurrency: 1000, ServiceTime: 300 * time.Millisecond}) // slower than the time between requests
+	b := backend(t, BackendOptions{Concurrency: 1000, ServiceTime: 300 * time.Millisecond}) // slower than the time between requests
 	var first []time.Duration
 	for range 2 {
 		traffic := Traffic{Seed: 7, Timeout: 10 * time.Second, Rate: func(int, time.Duration) float64 { return 200 }}
-		requests := traffic.Run(t.Context(), []Target{{Address: s.Address()}}, time.Second)
+		requests := traffic.Run(t.Context(), []Target{{Address: b.Address()}}, time.Second)
 		if n := float64(len(requests)); math.Abs(n-200) > 60 {
 			t.Errorf("%g requests in a second, want some 200", n)
 		}

@@ -33,9 +33,9 @@ type Options struct {
 
 // fleet is the backends and proxies of one system.
 type fleet struct {
-	stations [][]*Station // by zone
+	backends [][]*Backend // by zone
 	proxies  []*Proxy
-	zoneOf   map[string]int // by address of a station
+	zoneOf   map[string]int // by address of a backend
 }
 
 // Run runs a scenario and measures it.
@@ -64,7 +64,7 @@ type runner struct {
 }
 
 func (r *runner) start(ctx context.Context) (err error) {
-	if r.isobar, err = r.startStations(10); err != nil {
+	if r.isobar, err = r.startBackends(10); err != nil {
 		return err
 	}
 	r.server, err = StartServer(ctx, &ServerOptions{
@@ -75,21 +75,21 @@ func (r *runner) start(ctx context.Context) (err error) {
 		return err
 	}
 	if r.options.Alone {
-		if r.alone, err = r.startStations(20); err != nil {
+		if r.alone, err = r.startBackends(20); err != nil {
 			return err
 		}
 	}
 	return r.startProxies(ctx)
 }
 
-// startStations starts the backends of a system. Each has an address of its own,
+// startBackends starts the backends of a system. Each has an address of its own,
 // on which nothing else opens ports: what refuses connections comes back on the same port.
-func (r *runner) startStations(network int) (*fleet, error) {
+func (r *runner) startBackends(network int) (*fleet, error) {
 	f := &fleet{zoneOf: map[string]int{}}
 	for z := range Zones {
-		f.stations = append(f.stations, nil)
-		for i := range stations {
-			s, err := StartStation(StationOptions{
+		f.backends = append(f.backends, nil)
+		for i := range backendsPerZone {
+			b, err := StartBackend(BackendOptions{
 				Address: fmt.Sprintf("127.%d.%d.%d:0", network, z+1, i+1), Concurrency: concurrency, ServiceTime: serviceTime, Limit: r.scenario.Shed,
 				Seed: r.options.Seed + uint64(10*z+i),
 				Delay: func(source string) time.Duration {
@@ -104,8 +104,8 @@ func (r *runner) startStations(network int) (*fleet, error) {
 				f.stop()
 				return nil, err
 			}
-			f.stations[z] = append(f.stations[z], s)
-			f.zoneOf[s.Address()] = z
+			f.backends[z] = append(f.backends[z], b)
+			f.zoneOf[b.Address()] = z
 		}
 	}
 	return f, nil
@@ -174,10 +174,10 @@ func (r *runner) stop() {
 }
 
 func (f *fleet) addresses() [][]string {
-	out := make([][]string, len(f.stations))
-	for z, list := range f.stations {
-		for _, s := range list {
-			out[z] = append(out[z], s.Address())
+	out := make([][]string, len(f.backends))
+	for z, list := range f.backends {
+		for _, b := range list {
+			out[z] = append(out[z], b.Address())
 		}
 	}
 	return out
@@ -198,13 +198,13 @@ func (f *fleet) tiers(source int) (out [][]string) {
 
 // set changes how the backends of the first zone treat requests.
 func (f *fleet) set(fault Fault, only int) error {
-	list := f.stations[0]
+	list := f.backends[0]
 	if only > 0 {
 		list = list[:min(only, len(list))]
 	}
 	var errs []error
-	for _, s := range list {
-		errs = append(errs, s.Set(fault))
+	for _, b := range list {
+		errs = append(errs, b.Set(fault))
 	}
 	return errors.Join(errs...)
 }
@@ -213,9 +213,9 @@ func (f *fleet) stop() {
 	for _, p := range f.proxies {
 		p.Kill()
 	}
-	for _, zone := range f.stations {
-		for _, s := range zone {
-			_ = s.Close()
+	for _, zone := range f.backends {
+		for _, b := range zone {
+			_ = b.Close()
 		}
 	}
 }

@@ -19,15 +19,15 @@ var Zones = []isobar.Locality{
 
 // What the backends of each zone can do, in total.
 const (
-	stations     = 4 // of each zone
-	concurrency  = 2 // of each station
-	serviceTime  = 100 * time.Millisecond
-	capacity     = stations * concurrency / 0.1 // requests/s of a zone
-	ceiling      = 0.8                          // default of the configuration
-	normal       = 0.5                          // of its own capacity that each source sends when all is well
-	routeTimeout = time.Second                  // of Envoy's route; the service declares it
-	farLatency   = 30 * time.Millisecond        // between the regions, there and back
-	service      = "shop"
+	backendsPerZone = 4
+	concurrency     = 2 // of each backend
+	serviceTime     = 100 * time.Millisecond
+	capacity        = backendsPerZone * concurrency / 0.1 // requests/s of a zone
+	ceiling         = 0.8                                 // default of the configuration
+	normal          = 0.5                                 // of its own capacity that each source sends when all is well
+	routeTimeout    = time.Second                         // of Envoy's route; the service declares it
+	farLatency      = 30 * time.Millisecond               // between the regions, there and back
+	service         = "shop"
 )
 
 // Scenario is a time in which all is well, then a fault, then all is well again.
@@ -39,7 +39,7 @@ type Scenario struct {
 	Load    [3]float64 // what each source sends during the fault, in capacities of its zone; 0 = as before
 	Mode    string     // of the service; "" = full
 	MaxShed float64    // what the service may drop at its clients
-	Shed    int        // requests inside of a station beyond which it answers 503 at once; 0 = they wait
+	Shed    int        // requests inside of a backend beyond which it answers 503 at once; 0 = they wait
 }
 
 // Scenarios lists what `make envoy-loop` runs.
@@ -132,7 +132,7 @@ func (s *Scenario) services(addresses [][]string, settings string) string {
 	b.WriteString("    localities:\n")
 	for z, list := range addresses {
 		fmt.Fprintf(&b, "      - {locality: %s, max_rate: %g, concurrency: %d, endpoints: [%q]}\n",
-			Zones[z], float64(capacity), stations*concurrency, strings.Join(list, `", "`))
+			Zones[z], float64(capacity), backendsPerZone*concurrency, strings.Join(list, `", "`))
 	}
 	return strings.ReplaceAll(b.String(), `\"`, `"`)
 }

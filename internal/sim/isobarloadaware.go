@@ -8,16 +8,16 @@ import (
 	"github.com/isobar-xds/isobar/dataplane"
 )
 
-// beneath is Isobar with load_aware_locality in its clients: Isobar says which
+// isobarLoadAware is Isobar with load_aware_locality in its clients: Isobar says which
 // localities are in which priority, and drops; the proxies weigh the localities of a
 // priority themselves.
-type beneath struct {
+type isobarLoadAware struct {
 	*isobarLoop
 
 	proxies *loadAware
 }
 
-func newBeneath(w *world) (balancer, error) {
+func newIsobarLoadAware(w *world) (balancer, error) {
 	loop, err := newIsobar(w)
 	if err != nil {
 		return nil, err
@@ -25,20 +25,20 @@ func newBeneath(w *world) (balancer, error) {
 	for _, c := range w.clients {
 		c.own = true
 	}
-	return &beneath{isobarLoop: loop.(*isobarLoop), proxies: newAware(w)}, nil //nolint:forcetypeassert // made above
+	return &isobarLoadAware{isobarLoop: loop.(*isobarLoop), proxies: newAware(w)}, nil //nolint:forcetypeassert // made above
 }
 
 // outliers is that of the cluster in the bootstrap that `isobar bootstrap envoy --service`
 // prints, in which another policy has the place of Isobar's weights. It has the defaults of
 // the clusters that Isobar serves, and no limit of requests in progress.
-func (b *beneath) outliers(c *client) Ejection {
+func (b *isobarLoadAware) outliers(c *client) Ejection {
 	if !b.w.sc.Served || c.kind != dataplane.Envoy {
 		return Ejection{}
 	}
 	return served(&isobar.Service{}, 0)
 }
 
-func (b *beneath) step(now time.Duration) error {
+func (b *isobarLoadAware) step(now time.Duration) error {
 	for _, c := range b.w.clients {
 		due, v := awareAt(b.w, c, now), &b.proxies.proxies[c.id]
 		changed := v.obeys != c.assignment
@@ -59,7 +59,7 @@ func (b *beneath) step(now time.Duration) error {
 }
 
 // reroute follows the ejections of a client, and its assignment.
-func (b *beneath) reroute(c *client) {
+func (b *isobarLoadAware) reroute(c *client) {
 	if c.assignment == nil {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Fault is how a station treats requests.
+// Fault is how a backend treats requests.
 type Fault int32
 
 // Faults. Well is none.
@@ -28,14 +28,14 @@ const (
 	Fail         // it answers 500 at once to 9 of 10 requests
 )
 
-// failing is the part of requests that a station with the fault Fail answers with 500.
+// failing is the part of requests that a backend with the fault Fail answers with 500.
 const failing = 0.9
 
 // sourceHeader names the zone that a request comes from, an index.
 const sourceHeader = "X-Source"
 
-// StationOptions are what a station can do.
-type StationOptions struct {
+// BackendOptions are what a backend can do.
+type BackendOptions struct {
 	Address     string                            // IP:port; the port may be 0
 	Concurrency int                               // requests that it works on at once, >= 1
 	ServiceTime time.Duration                     // mean of one request; each takes half to one and a half times that
@@ -47,10 +47,10 @@ type StationOptions struct {
 	Body        int                               // bytes of a response
 }
 
-// Station is an HTTP backend with limited concurrency. Requests beyond it wait in
+// Backend is an HTTP backend with limited concurrency. Requests beyond it wait in
 // order of arrival; a request whose client has left stops waiting.
-type Station struct {
-	opts     StationOptions
+type Backend struct {
+	opts     BackendOptions
 	address  string
 	workers  chan time.Time // of each idle worker, when it became free
 	fault    atomic.Int32
@@ -68,119 +68,119 @@ type Station struct {
 	worked time.Time     // when work was last changed
 }
 
-// utilizationTime is the time constant of the utilization that a station reports.
+// utilizationTime is the time constant of the utilization that a backend reports.
 const utilizationTime = time.Second
 
 // utilizationHeader is where HTTP backends report ORCA metrics.
 const utilizationHeader = "Endpoint-Load-Metrics"
 
-// StartStation starts a station.
-func StartStation(o StationOptions) (*Station, error) {
+// StartBackend starts a backend.
+func StartBackend(o BackendOptions) (*Backend, error) {
 	if o.Concurrency < 1 || o.ServiceTime <= 0 {
-		return nil, errors.New("station: Concurrency must be >= 1 and ServiceTime > 0")
+		return nil, errors.New("backend: Concurrency must be >= 1 and ServiceTime > 0")
 	}
-	s := &Station{
+	b := &Backend{
 		opts: o, address: o.Address, workers: make(chan time.Time, o.Concurrency), hung: make(chan struct{}),
 		body: bytes.Repeat([]byte("."), o.Body), slow: 1,
 		rng: rand.New(rand.NewPCG(o.Seed, 1)), //nolint:gosec // service times, no secrets
 	}
 	for range o.Concurrency {
-		s.workers <- time.Time{}
+		b.workers <- time.Time{}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s, s.listen()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b, b.listen()
 }
 
-// Address is where the station listens, or refuses.
-func (s *Station) Address() string { return s.address }
+// Address is where the backend listens, or refuses.
+func (b *Backend) Address() string { return b.address }
 
 // Served counts the requests that it has answered with 200.
-func (s *Station) Served() int64 { return s.served.Load() }
+func (b *Backend) Served() int64 { return b.served.Load() }
 
-// Set changes how the station treats requests from now on.
-func (s *Station) Set(f Fault) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fault.Store(int32(f))
-	close(s.hung)
-	s.hung = make(chan struct{})
+// Set changes how the backend treats requests from now on.
+func (b *Backend) Set(f Fault) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fault.Store(int32(f))
+	close(b.hung)
+	b.hung = make(chan struct{})
 	switch {
-	case f == Refuse && s.server != nil:
-		err := s.server.Close()
-		s.server = nil
+	case f == Refuse && b.server != nil:
+		err := b.server.Close()
+		b.server = nil
 		return err
-	case f != Refuse && s.server == nil:
-		return s.listen()
+	case f != Refuse && b.server == nil:
+		return b.listen()
 	}
 	return nil
 }
 
-// Close ends the station.
-func (s *Station) Close() error { return s.Set(Refuse) }
+// Close ends the backend.
+func (b *Backend) Close() error { return b.Set(Refuse) }
 
-func (s *Station) listen() error {
-	l, err := net.Listen("tcp", s.address) //nolint:noctx // listening on loopback does not wait
+func (b *Backend) listen() error {
+	l, err := net.Listen("tcp", b.address) //nolint:noctx // listening on loopback does not wait
 	if err != nil {
-		return fmt.Errorf("station: %w", err)
+		return fmt.Errorf("backend: %w", err)
 	}
-	s.address = l.Addr().String()
-	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	go func(server *http.Server) { _ = server.Serve(l) }(s.server) // ends with Close
+	b.address = l.Addr().String()
+	b.server = &http.Server{Handler: b, ReadHeaderTimeout: time.Minute}
+	go func(server *http.Server) { _ = server.Serve(l) }(b.server) // ends with Close
 	return nil
 }
 
-func (s *Station) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	if s.opts.Delay != nil && !wait(ctx, s.opts.Delay(r.Header.Get(sourceHeader))) {
+	if b.opts.Delay != nil && !wait(ctx, b.opts.Delay(r.Header.Get(sourceHeader))) {
 		return
 	}
-	status := s.handle(ctx)
+	status := b.handle(ctx)
 	if status == 0 { // the client has left
 		return
 	}
 	if status == http.StatusOK {
-		s.served.Add(1)
+		b.served.Add(1)
 	}
-	if n := s.opts.CloseEvery; n > 0 && s.answered.Add(1)%n == 0 {
+	if n := b.opts.CloseEvery; n > 0 && b.answered.Add(1)%n == 0 {
 		w.Header().Set("Connection", "close")
 	}
-	if s.opts.ORCA {
-		w.Header().Set(utilizationHeader, fmt.Sprintf("TEXT application_utilization=%.4f", s.utilization(0)))
+	if b.opts.ORCA {
+		w.Header().Set(utilizationHeader, fmt.Sprintf("TEXT application_utilization=%.4f", b.utilization(0)))
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(s.body)
+	_, _ = w.Write(b.body)
 }
 
 // handle returns the status of the response, 0 where nobody waits for it.
-func (s *Station) handle(ctx context.Context) int {
-	switch Fault(s.fault.Load()) {
+func (b *Backend) handle(ctx context.Context) int {
+	switch Fault(b.fault.Load()) {
 	case Hang:
-		if !s.hang(ctx) {
+		if !b.hang(ctx) {
 			return 0
 		}
 	case Fail:
-		if s.random() < failing {
+		if b.random() < failing {
 			return http.StatusInternalServerError
 		}
 	default:
 	}
 	arrived := time.Now()
-	inside := s.inside.Add(1)
-	defer s.inside.Add(-1)
-	if s.opts.Limit > 0 && inside > int64(s.opts.Limit) {
+	inside := b.inside.Add(1)
+	defer b.inside.Add(-1)
+	if b.opts.Limit > 0 && inside > int64(b.opts.Limit) {
 		return http.StatusServiceUnavailable
 	}
 	select {
-	case free := <-s.workers:
+	case free := <-b.workers:
 		// Timers come late: a worker counts from when it was free or the request
-		// arrived, or the station would have less capacity than it should.
+		// arrived, or the backend would have less capacity than it should.
 		if free.Before(arrived) {
 			free = arrived
 		}
-		free = free.Add(s.begin())
+		free = free.Add(b.begin())
 		wait(context.Background(), time.Until(free)) // work that was begun is done, even if its client no longer waits
-		s.workers <- free
+		b.workers <- free
 		if ctx.Err() != nil {
 			return 0
 		}
@@ -191,10 +191,10 @@ func (s *Station) handle(ctx context.Context) int {
 }
 
 // hang waits until the client leaves, or the fault ends: then it reports true.
-func (s *Station) hang(ctx context.Context) bool {
-	s.mu.Lock()
-	hung := s.hung
-	s.mu.Unlock()
+func (b *Backend) hang(ctx context.Context) bool {
+	b.mu.Lock()
+	hung := b.hung
+	b.mu.Unlock()
 	select {
 	case <-hung:
 		return true
@@ -204,38 +204,38 @@ func (s *Station) hang(ctx context.Context) bool {
 }
 
 // Slow lets every request that begins from now on take so many times as long.
-func (s *Station) Slow(factor float64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.slow = factor
+func (b *Backend) Slow(factor float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.slow = factor
 }
 
 // begin chooses how long a request takes, and counts that as work.
-func (s *Station) begin() time.Duration {
-	length := time.Duration(float64(s.opts.ServiceTime) * (0.5 + s.random()))
-	s.mu.Lock()
-	length = time.Duration(float64(length) * s.slow)
-	s.mu.Unlock()
-	s.utilization(length)
+func (b *Backend) begin() time.Duration {
+	length := time.Duration(float64(b.opts.ServiceTime) * (0.5 + b.random()))
+	b.mu.Lock()
+	length = time.Duration(float64(length) * b.slow)
+	b.mu.Unlock()
+	b.utilization(length)
 	return length
 }
 
 // utilization returns the work that was begun as a share of what the workers can do,
 // about the mean of the last utilizationTime, after the work of another request.
-func (s *Station) utilization(more time.Duration) float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (b *Backend) utilization(more time.Duration) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	now := time.Now()
-	s.work *= math.Exp(-float64(now.Sub(s.worked)) / float64(utilizationTime))
-	s.work += float64(more) / float64(utilizationTime) / float64(s.opts.Concurrency)
-	s.worked = now
-	return s.work
+	b.work *= math.Exp(-float64(now.Sub(b.worked)) / float64(utilizationTime))
+	b.work += float64(more) / float64(utilizationTime) / float64(b.opts.Concurrency)
+	b.worked = now
+	return b.work
 }
 
-func (s *Station) random() float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rng.Float64()
+func (b *Backend) random() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rng.Float64()
 }
 
 // wait reports whether the time has passed before the context ended.

@@ -12,14 +12,14 @@ import (
 // that takes its assignments from one replica may report its load to another one. The replicas
 // ask each other, see package member.
 
-// elsewhere is what other replicas of the group told about clients of this one.
-type elsewhere struct {
+// remoteReports are the load reports that other replicas of the group get from clients of this one.
+type remoteReports struct {
 	mu    sync.Mutex
 	asked bool // this server is a replica of a group
-	nodes map[admin.ClientNode]remoteReports
+	nodes map[admin.ClientNode]nodeReports
 }
 
-type remoteReports struct {
+type nodeReports struct {
 	admin.RemoteReports
 
 	last time.Time // when another replica had some of its streams
@@ -52,36 +52,36 @@ func (c *Clients) SpareReports(nodes []admin.ClientNode) []int {
 	return out
 }
 
-// ReportElsewhere takes what the other replicas told about the clients of [Clients.Unreported].
-func (c *Clients) ReportElsewhere(found map[admin.ClientNode]admin.RemoteReports) {
-	c.group.replace(found, time.Now(), c.grace())
+// SetRemoteReports takes what the other replicas told about the clients of [Clients.Unreported].
+func (c *Clients) SetRemoteReports(found map[admin.ClientNode]admin.RemoteReports) {
+	c.remote.replace(found, time.Now(), c.grace())
 }
 
 // replace takes new answers. A client whose stream was elsewhere a moment ago, and is nowhere now,
 // is about to open another one.
-func (e *elsewhere) replace(found map[admin.ClientNode]admin.RemoteReports, now time.Time, grace time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	nodes := make(map[admin.ClientNode]remoteReports, len(found))
+func (r *remoteReports) replace(found map[admin.ClientNode]admin.RemoteReports, now time.Time, grace time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	nodes := make(map[admin.ClientNode]nodeReports, len(found))
 	for n, f := range found {
-		before := e.nodes[n]
+		before := r.nodes[n]
 		switch {
 		case f.Streams > 0:
-			nodes[n] = remoteReports{f, now}
+			nodes[n] = nodeReports{f, now}
 		case before.Streams > 0 && now.Sub(before.last) <= grace:
 			nodes[n] = before
 		default:
-			nodes[n] = remoteReports{RemoteReports: f}
+			nodes[n] = nodeReports{RemoteReports: f}
 		}
 	}
-	e.asked, e.nodes = true, nodes
+	r.asked, r.nodes = true, nodes
 }
 
 // name notes to which replica clients report that do not report to this one.
-func (e *elsewhere) name(clients []admin.Client) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.nodes) == 0 {
+func (r *remoteReports) name(clients []admin.Client) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.nodes) == 0 {
 		return
 	}
 	used := map[admin.ClientNode]int{}
@@ -91,19 +91,19 @@ func (e *elsewhere) name(clients []admin.Client) {
 			continue
 		}
 		n := nodeOf(c)
-		if r := e.nodes[n]; used[n] < r.Streams {
+		if other := r.nodes[n]; used[n] < other.Streams {
 			used[n]++
-			c.ReportsTo = r.Replica
+			c.ReportsTo = other.Replica
 		}
 	}
 }
 
 // excludes reports whether a client that does not report to this replica reports to no other
 // one either, as far as all of those that are heard have answered.
-func (e *elsewhere) excludes(c *admin.Client) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return c.ReportsTo == "" && (!e.asked || e.nodes[nodeOf(c)].All)
+func (r *remoteReports) excludes(c *admin.Client) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return c.ReportsTo == "" && (!r.asked || r.nodes[nodeOf(c)].All)
 }
 
 func nodeOf(c *admin.Client) admin.ClientNode {
@@ -141,7 +141,7 @@ func (l *clientsLook) refresh(c *Clients, now time.Time) {
 	}
 	out, left := c.join(c.xds.Clients(), openReports(c.lrs))
 	sortClients(out)
-	c.group.name(out)
+	c.remote.name(out)
 	l.at, l.clients, l.spare = now, out, spareOf(left)
 }
 
