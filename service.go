@@ -2,62 +2,10 @@ package isobar
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 )
-
-// Mode says how much of what Isobar computes it also serves.
-type Mode uint8
-
-// The modes.
-const (
-	// ModeFull serves what the solver wants, paced.
-	ModeFull Mode = iota
-	// ModeBounded moves at most MaxShift away from the baseline.
-	ModeBounded
-	// ModeObserve serves the baseline and computes beside it.
-	ModeObserve
-	// ModeAuto begins with observe and goes on to bounded and full while what is
-	// seen agrees with what was predicted; see [Promotion].
-	ModeAuto
-)
-
-// ErrBadMode is wrapped by the errors of [ParseMode].
-var ErrBadMode = errors.New("bad mode")
-
-var modeNames = [...]string{"full", "bounded", "observe", "auto"}
-
-// ParseMode reads "full", "bounded", "observe" or "auto".
-func ParseMode(s string) (Mode, error) {
-	if i := slices.Index(modeNames[:], s); i >= 0 {
-		return Mode(i), nil //nolint:gosec // i < 4
-	}
-	return ModeFull, fmt.Errorf("%w %q: want one of %s", ErrBadMode, s, strings.Join(modeNames[:], ", "))
-}
-
-// String gives the mode's name.
-func (m Mode) String() string {
-	if int(m) < len(modeNames) {
-		return modeNames[m]
-	}
-	return fmt.Sprintf("mode(%d)", uint8(m))
-}
-
-// MarshalText gives the name, for JSON.
-func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
-// UnmarshalText is the inverse of MarshalText.
-func (m *Mode) UnmarshalText(b []byte) error {
-	v, err := ParseMode(string(b))
-	if err != nil {
-		return err
-	}
-	*m = v
-	return nil
-}
 
 // Defaults of a service's fields.
 const (
