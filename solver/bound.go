@@ -34,51 +34,6 @@ func Objective(s Service, flows [][]float64) float64 {
 	return total
 }
 
-// VariabilityBound is Bound for a service whose demand varies and fits beneath its
-// ceilings, with what a solution tells beside its prices. The slices must have the
-// lengths that those of a solution have.
-func VariabilityBound(s Service, prices []float64, variability *VariabilityPrices) float64 {
-	return newInstance(&s).variabilityBound(prices, variability)
-}
-
-// Bound is a number that no flows of s can cost less than, whatever the prices
-// [l] are; good prices make it tight. It is the certificate of a solution, and
-// needs no trust in how the prices came about:
-//
-//	sum_s d_s min_l (w_sl + price_sl + p_l)  -  sum_l max over feasible y of (p_l y - y t_l - Q_l(y + b_l))
-//
-// scale [l] are the factors by which ceilings are raised (nil = 1), shed [s] is
-// the demand given up (nil = 0). Demand without an allowed locality doesn't count.
-func Bound(s Service, prices, scale, shed []float64) float64 {
-	total := 0.0
-	for i, d := range s.Demand {
-		best := math.Inf(1)
-		for l := range s.Localities {
-			if s.open(i, l) {
-				best = math.Min(best, s.cost(i, l)+prices[l])
-			}
-		}
-		if shed != nil {
-			d -= shed[i]
-		}
-		if d > 0 && !math.IsInf(best, 1) {
-			total += d * best
-		}
-	}
-	for l := range s.Localities {
-		if s.Localities[l].Capacity == 0 {
-			continue
-		}
-		raise := 1.0
-		if scale != nil {
-			raise = scale[l]
-		}
-		c := newCurve(s.Localities[l])
-		total -= c.gain(prices[l], c.headroom(raise))
-	}
-	return total
-}
-
 // cost is w + price.
 func (s *Service) cost(source, locality int) float64 {
 	c := s.Latency[source][locality]
@@ -94,8 +49,7 @@ func (s *Service) open(source, locality int) bool {
 }
 
 // Resolve is service i with the demand that its callers cause filled in, as the
-// solutions of all services have it: Bound apart, everything that is known
-// about single services holds for it.
+// solutions of all services have it: [Check] and [Objective] hold for it.
 func (p Problem) Resolve(i int, solved []ServiceSolution) Service {
 	s := p.Services[i]
 	s.Demand = append([]float64(nil), s.Demand...)
@@ -112,7 +66,7 @@ func (p Problem) Resolve(i int, solved []ServiceSolution) Service {
 }
 
 // CheckAll is [Check] for every service of a problem, with what their callers
-// demand.
+// demand. With [TotalBound] it verifies a solution.
 func CheckAll(p Problem, sol Solution) error {
 	if len(sol.Services) != len(p.Services) {
 		return fmt.Errorf("the solution has %d services for %d", len(sol.Services), len(p.Services))
@@ -126,7 +80,8 @@ func CheckAll(p Problem, sol Solution) error {
 }
 
 // TotalBound is a number that no flows of the problem can cost less than,
-// whatever the prices of the solutions are. It generalises [Bound] to calls: a
+// whatever the prices of the solutions are; good prices make it tight. It is the
+// certificate of a solution, and needs no trust in the method that found it: a
 // request in a locality costs its price there and what its calls cost from there
 // on, and what a call costs is its cheapest way, found leaves first:
 //
@@ -135,16 +90,24 @@ func CheckAll(p Problem, sol Solution) error {
 //	v_l = min_m (w_lm + price_lm + p_m + ...)
 //
 // Of the solutions it reads Prices, Scale, Shed and CallsServed: ceilings are
-// raised, and demand and calls given up, as they say. The error wraps
-// ErrInvalid.
+// raised, and demand and calls given up, as they say. Demand without an allowed
+// locality doesn't count. With Variability it also counts that demand varies. The
+// error wraps ErrInvalid if the problem is, and reports slices that do not fit the problem.
 func TotalBound(p Problem, services []ServiceSolution) (float64, error) {
 	g, err := p.checked()
 	if err != nil {
 		return 0, err
 	}
+	if len(services) != len(p.Services) {
+		return 0, fmt.Errorf("the solution has %d services for %d", len(services), len(p.Services))
+	}
 	prices := make([][]float64, len(services))
 	for i := range services {
-		prices[i] = services[i].Prices
+		s, sol := &p.Services[i], &services[i]
+		if l := len(s.Localities); len(sol.Prices) != l || len(sol.Scale) != l || len(sol.Shed) != p.Sources(i) {
+			return 0, fmt.Errorf("services[%d]: the solution's slices do not fit %d sources and %d localities", i, p.Sources(i), l)
+		}
+		prices[i] = sol.Prices
 	}
 	return p.boundOf(g, g.order, prices, services), nil
 }
@@ -155,6 +118,10 @@ func (p Problem) boundOf(g *callGraph, group []int, prices [][]float64, solved [
 	total := 0.0
 	for _, i := range slices.Backward(group) {
 		s := &p.Services[i]
+		if solved[i].certifiesVariable(s) {
+			total += newInstance(s).variabilityBound(prices[i], solved[i].Variability)
+			continue
+		}
 		below := p.below(g, i, worth, solved)
 		worth[i] = cheapest(s, prices[i], below)
 		for j, d := range s.Demand {
@@ -170,6 +137,20 @@ func (p Problem) boundOf(g *callGraph, group []int, prices [][]float64, solved [
 		}
 	}
 	return total
+}
+
+// certifiesVariable reports whether prices of variable demand prove a bound: all demand is
+// served beneath the ceilings, as [instance.variabilityBound] takes for granted.
+func (sol *ServiceSolution) certifiesVariable(s *Service) bool {
+	if s.Variability == nil || !sol.Variability.shaped(len(s.Demand), len(s.Localities)) {
+		return false
+	}
+	for l, high := range sol.Variability.High {
+		if high < sol.Variability.Low[l] || sol.Scale[l] > 1 {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(sol.Shed, func(shed float64) bool { return shed > 0 })
 }
 
 // cheapest is, for every source, the least of way, price and what follows below.

@@ -214,3 +214,29 @@ func TestCallTiesFallToThePast(t *testing.T) {
 	sol := solveAll(t, p)
 	about(t, "calls to the far one", sol.Services[1].Flows[0][1], 80)
 }
+
+// TestTotalBoundOfAnotherProblem: a bound of a solution that is not the problem's is an error.
+func TestTotalBoundOfAnotherProblem(t *testing.T) {
+	s := solver.Service{Demand: []float64{1}, Localities: []solver.Locality{{Capacity: 10}}, Latency: [][]float64{{1}}}
+	fits := solver.ServiceSolution{Prices: []float64{1}, Scale: []float64{1}, Shed: []float64{0}}
+	bad := s
+	bad.Demand = []float64{-1}
+	for _, tt := range []struct {
+		name     string
+		service  solver.Service
+		services []solver.ServiceSolution
+		invalid  bool // of the problem
+	}{
+		{"a service too few", s, nil, false},
+		{"a service too many", s, []solver.ServiceSolution{fits, fits}, false},
+		{"no prices", s, []solver.ServiceSolution{{Scale: fits.Scale, Shed: fits.Shed}}, false},
+		{"scales of two localities", s, []solver.ServiceSolution{{Prices: fits.Prices, Scale: []float64{1, 1}, Shed: fits.Shed}}, false},
+		{"shed of no source", s, []solver.ServiceSolution{{Prices: fits.Prices, Scale: fits.Scale}}, false},
+		{"negative demand", bad, []solver.ServiceSolution{fits}, true},
+	} {
+		_, err := solver.TotalBound(solver.Problem{Services: []solver.Service{tt.service}}, tt.services)
+		if err == nil || errors.Is(err, solver.ErrInvalid) != tt.invalid {
+			t.Errorf("%s: error %v", tt.name, err)
+		}
+	}
+}

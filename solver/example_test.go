@@ -49,3 +49,32 @@ func ExampleSolve_overload() {
 	// Output:
 	// 100 requests/s are shed, the ceiling is raised 1.125 times
 }
+
+// A solution proves itself. CheckAll and TotalBound follow from the problem alone: they need no
+// trust in the method that found the solution, or in the program that it comes from.
+func ExampleTotalBound() {
+	zone := solver.Locality{Capacity: 1000, Servers: 10}
+	problem := solver.Problem{Services: []solver.Service{{
+		Demand:     []float64{1200, 100},
+		Localities: []solver.Locality{zone, zone},
+		Latency:    [][]float64{{0, 2}, {2, 0}},
+	}}}
+	solution, err := solver.Solve(problem)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := solver.CheckAll(problem, solution); err != nil { // all demand, no load above its ceiling
+		fmt.Println(err)
+		return
+	}
+	cost := solver.Objective(problem.Services[0], solution.Services[0].Flows)
+	bound, err := solver.TotalBound(problem, solution.Services) // no flows cost less
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("within 0.5%% of the optimum: %t\n", cost <= 1.005*bound)
+	// Output:
+	// within 0.5% of the optimum: true
+}

@@ -128,13 +128,10 @@ func (w *VariabilityPrices) of(source, locality int, variability float64) float6
 // fits reports whether prices of an earlier solution are those of such a service,
 // and worth a try.
 func (w *VariabilityPrices) fits(sources, localities int) bool {
-	if w == nil || len(w.High) != localities || len(w.Low) != localities || len(w.Lean) != sources || !plausible(w.High) || !plausible(w.Low) {
+	if !w.shaped(sources, localities) || !plausible(w.High) || !plausible(w.Low) {
 		return false
 	}
 	for _, row := range w.Lean {
-		if len(row) != localities {
-			return false
-		}
 		for _, v := range row {
 			if !(v >= 0 && v <= 1) {
 				return false
@@ -142,6 +139,14 @@ func (w *VariabilityPrices) fits(sources, localities int) bool {
 		}
 	}
 	return true
+}
+
+// shaped reports whether the slices have the lengths of such a service.
+func (w *VariabilityPrices) shaped(sources, localities int) bool {
+	if w == nil || len(w.High) != localities || len(w.Low) != localities || len(w.Lean) != sources {
+		return false
+	}
+	return !slices.ContainsFunc(w.Lean, func(row []float64) bool { return len(row) != localities })
 }
 
 // variabilityBound is a lower bound on the cost of flows of variable demand, whatever

@@ -7,11 +7,10 @@ import (
 )
 
 // Solve minimises the latency of all requests (see [Objective]) under the
-// ceilings, and certifies the answer with a lower bound (see [Bound] and, with
-// calls, [TotalBound]). The same problem gives the same bytes. Errors wrap
-// [ErrInvalid], and [ErrCycle] if that is why, and name the place. Demand that
-// does not fit is no error but shed, served above the ceilings or reported as
-// unreachable.
+// ceilings, and certifies the answer with a lower bound (see [TotalBound]). The
+// same problem gives the same bytes. Errors wrap [ErrInvalid], and [ErrCycle] if
+// that is why, and name the place. Demand that does not fit is no error but shed,
+// served above the ceilings or reported as unreachable.
 func Solve(p Problem) (Solution, error) {
 	graph, err := p.checked()
 	if err != nil {
@@ -232,7 +231,8 @@ func (in *instance) tied(value, bound float64) bool {
 	return value <= bound+in.service.tieBudget(total, bound)
 }
 
-// bound is Bound with the ceilings, and less the demand, of the instance.
+// bound is [TotalBound] of one service of steady demand, with the ceilings, and less the
+// demand, of the instance.
 func (in *instance) bound(prices []float64) float64 {
 	total := 0.0
 	for s, d := range in.served {

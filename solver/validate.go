@@ -193,7 +193,8 @@ const (
 // are finite, not negative and only where they may be; every source's demand is
 // served, shed or unreachable (less than 1e-9
 // requests/s is no demand); no load is above its (raised) ceiling; shedding
-// stays within MaxShed. It says nothing about quality: see Objective and Bound.
+// stays within MaxShed. It says nothing about quality: see [Objective] and
+// [TotalBound].
 func Check(s Service, sol ServiceSolution) error {
 	if len(sol.Flows) != len(s.Demand) || len(sol.Shed) != len(s.Demand) || len(sol.Unreachable) != len(s.Demand) ||
 		len(sol.Scale) != len(s.Localities) {

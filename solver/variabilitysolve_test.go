@@ -89,7 +89,7 @@ func TestVariableDemandIsCertified(t *testing.T) {
 		if got := solver.Objective(s, sol.Flows); math.Abs(got-sol.Objective) > 1e-9*got {
 			t.Fatalf("objective %v, told %v", got, sol.Objective)
 		}
-		bound := solver.VariabilityBound(s, sol.Prices, sol.Variability)
+		bound := boundWith(t, s, sol, sol.Prices)
 		if math.Abs(math.Min(bound, sol.Objective)-sol.LowerBound) > 1e-9*sol.Objective {
 			t.Fatalf("bound %v, told %v", bound, sol.LowerBound)
 		}
@@ -103,7 +103,7 @@ func TestVariableDemandIsCertified(t *testing.T) {
 		for l := range sol.Prices { // wrong prices prove less, never too much
 			wrong := append([]float64(nil), sol.Prices...)
 			wrong[l] *= rng.Float64() * 2
-			if b := solver.VariabilityBound(s, wrong, sol.Variability); b > sol.Objective*(1+1e-9) {
+			if b := boundWith(t, s, sol, wrong); b > sol.Objective*(1+1e-9) {
 				t.Fatalf("prices %v prove %v of %v", wrong, b, sol.Objective)
 			}
 		}

@@ -62,19 +62,6 @@ func (r *Remote) Capacity(ctx context.Context, service string) (CapacityList, er
 	return out, err
 }
 
-// Flows asks for the flows between regions, or between the zones of some regions.
-func (r *Remote) Flows(ctx context.Context, from, to string) (FlowList, error) {
-	var out FlowList
-	query := url.Values{}
-	for k, v := range map[string]string{"from": from, "to": to} {
-		if v != "" {
-			query.Set(k, v)
-		}
-	}
-	err := r.get(ctx, "/v1/flows", query, &out)
-	return out, err
-}
-
 // MomentAt asks what stood at a moment, of a service or, for an empty name, of all.
 func (r *Remote) MomentAt(ctx context.Context, service string, at time.Time) (Moment, error) {
 	var out Moment
