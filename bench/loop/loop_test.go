@@ -10,6 +10,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
@@ -132,7 +133,7 @@ func (w *world) tick(changing, tick int) {
 	for z := range w.views {
 		w.views[z] = w.set.View(zone(z), w.views[z], func(string) bool { return true })
 		for _, s := range next.Services {
-			w.views[z].Lookup(resource.Endpoints, s.Spec.Name)
+			w.views[z].LookupAs(rpc.As{}, resource.Endpoints, s.Spec.Name)
 		}
 	}
 }

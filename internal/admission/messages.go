@@ -59,13 +59,6 @@ func (m *Messages) Used() int64 { return m.used.Load() }
 // Most is how many bytes they may take.
 func (m *Messages) Most() int64 { return m.most }
 
-// Follow counts the messages that a client of gRPC sends over a connection. The server has to use
-// the returned connection, from its first byte on. See [Messages.Over].
-func (m *Messages) Follow(c net.Conn) net.Conn {
-	followed, _ := m.followed(c)
-	return followed
-}
-
 // followed returns the connection for gRPC, and its follower.
 func (m *Messages) followed(c net.Conn) (net.Conn, *messageConn) {
 	f := m.follow(c)

@@ -154,10 +154,10 @@ const patience = 10 * time.Second
 // Read reads a file of at most so many bytes. A longer one is refused with
 // [ErrTooLarge]. It comes back whatever stands at the path: a pipe is read until
 // it ends, for 10 seconds at most, and one that nobody writes to is empty.
-func Read(path string, most int64) ([]byte, error) { return ReadWithin(path, most, patience) }
+func Read(path string, most int64) ([]byte, error) { return readWithin(path, most, patience) }
 
-// ReadWithin is [Read] with a limit of its own for what is no regular file.
-func ReadWithin(path string, most int64, wait time.Duration) (data []byte, err error) {
+// readWithin is [Read] with a limit of its own for what is no regular file.
+func readWithin(path string, most int64, wait time.Duration) (data []byte, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the operator's own file
 	if err != nil {
 		return nil, err

@@ -98,9 +98,6 @@ func (t Table) WithDrained(d *Drained) Table {
 // Overrides lists the overrides, sorted.
 func (t Table) Overrides() []Override { return slices.Clone(t.overrides) }
 
-// Verdicts gives the verdicts of checkers that the table was given.
-func (t Table) Verdicts() *Verdicts { return t.verdicts }
-
 // Equal reports whether two tables give every endpoint the same health.
 func (t Table) Equal(o Table) bool {
 	return t.verdicts == o.verdicts && t.drained == o.drained && slices.Equal(t.overrides, o.overrides)

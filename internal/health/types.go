@@ -163,11 +163,3 @@ type Vote struct {
 	// layer fills it in: a [VerdictTable] does not know it.
 	Metadata string `json:"metadata,omitempty"`
 }
-
-// Age is how long ago the vote was last heard; 0 if never.
-func (v *Vote) Age(now time.Time) time.Duration {
-	if v.Heard.IsZero() {
-		return 0
-	}
-	return max(0, now.Sub(v.Heard))
-}

@@ -18,10 +18,10 @@ type Peer struct {
 	dns    []string
 }
 
-// PeerOf reads the names of a certificate that TLS has verified. A SPIFFE ID
+// peerOf reads the names of a certificate that TLS has verified. A SPIFFE ID
 // counts if it is the only URI in it, as SPIFFE demands; DNS names that hold a
 // wildcard name nobody. The common name never counts, it is only shown.
-func PeerOf(cert *x509.Certificate) *Peer {
+func peerOf(cert *x509.Certificate) *Peer {
 	p := &Peer{}
 	if len(cert.URIs) == 1 {
 		if id, err := spiffeid.FromURI(cert.URIs[0]); err == nil {
@@ -53,7 +53,7 @@ func PeerOfState(s *tls.ConnectionState) *Peer {
 	if s == nil || len(s.VerifiedChains) == 0 || len(s.PeerCertificates) == 0 {
 		return nil
 	}
-	return PeerOf(s.PeerCertificates[0])
+	return peerOf(s.PeerCertificates[0])
 }
 
 // Name is what the peer is called in messages and counted under: its SPIFFE ID,

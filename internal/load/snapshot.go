@@ -162,24 +162,6 @@ func (s *Snapshot) Service(name string) *ServiceLoad {
 	return &s.Services[i]
 }
 
-// Saved lists the demand per source that is worth remembering, sorted by
-// service and source; NewTable takes it after a restart.
-func (s *Snapshot) Saved() []Saved {
-	if s == nil {
-		return nil
-	}
-	var out []Saved
-	for i := range s.Services {
-		svc := &s.Services[i]
-		for j := range svc.Sources {
-			if src := &svc.Sources[j]; src.Demand >= negligible {
-				out = append(out, Saved{Service: svc.Name, Source: src.Source, Rate: src.Demand, Unproven: src.Claimed, Variability: src.Variability})
-			}
-		}
-	}
-	return out
-}
-
 // Source finds a source by locality; nil when there is none.
 func (s *ServiceLoad) Source(l isobar.Locality) *SourceLoad {
 	if s == nil {

@@ -19,8 +19,8 @@ const (
 	LevelAbsent   DegradationLevel = "absent"   // there is no such input; nothing to wait for
 )
 
-// DegradationLevels lists them, from the top.
-func DegradationLevels() []DegradationLevel {
+// degradationLevels lists them, from the top.
+func degradationLevels() []DegradationLevel {
 	return []DegradationLevel{LevelFresh, LevelCautious, LevelHeld, LevelDecaying, LevelAbsent}
 }
 
@@ -132,5 +132,5 @@ func climb(before, now DegradationLevel) DegradationLevel {
 	if now == LevelAbsent || before.depth()-1 <= now.depth() {
 		return now
 	}
-	return DegradationLevels()[before.depth()-1]
+	return degradationLevels()[before.depth()-1]
 }

@@ -264,7 +264,7 @@ func (e *explainer) warnings(rows []LocalityExplained) []string {
 		}
 	}
 	out = append(out, e.learnedWarnings()...)
-	out = append(out, Texts(LimitWarnings(e.s, e.plan.Made))...)
+	out = append(out, troubleTexts(LimitWarnings(e.s, e.plan.Made))...)
 	out = append(out, e.callWarnings()...)
 	for _, v := range e.plan.Violations {
 		if v.Service == e.s.Spec.Name {

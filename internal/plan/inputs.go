@@ -181,7 +181,7 @@ type InputCount struct {
 func CountInputs(services []*Service) []InputCount {
 	var out []InputCount
 	for _, kind := range Inputs() {
-		for _, level := range DegradationLevels() {
+		for _, level := range degradationLevels() {
 			x := InputCount{Input: kind, Level: level}
 			for _, s := range services {
 				if len(s.Inputs) > 0 && s.input(kind).Level == level {

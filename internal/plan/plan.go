@@ -266,8 +266,8 @@ type Trouble struct {
 	Text     string          // a sentence that does not name the service
 }
 
-// Texts lists the sentences of troubles.
-func Texts(troubles []Trouble) []string {
+// troubleTexts lists the sentences of troubles.
+func troubleTexts(troubles []Trouble) []string {
 	var out []string
 	for i := range troubles {
 		out = append(out, troubles[i].Text)

@@ -98,9 +98,6 @@ func New(opts Options) (*Replica, error) {
 	return r, nil
 }
 
-// Self returns the identity of this replica.
-func (r *Replica) Self() group.Identity { return r.self }
-
 // open reads the content of a plan.
 func (r *Replica) open(content []byte) (any, error) {
 	r.opening.Lock()

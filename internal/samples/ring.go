@@ -112,9 +112,6 @@ func NewRing(budget int) *Ring {
 	return r
 }
 
-// Omitted is the number of services of the last sample that did not fit.
-func (r *Ring) Omitted() int { return r.omitted }
-
 // Step is the resolution of the last hour, which grows with the number of localities.
 func (r *Ring) Step() time.Duration { return time.Duration(r.axes[0].step) * time.Second }
 

@@ -72,9 +72,6 @@ func (d *Decoder) Known(v any) error {
 	return nil
 }
 
-// Rest gives the bytes that were not read.
-func (d *Decoder) Rest() []byte { return d.data }
-
 func (d *Decoder) failf(format string, args ...any) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: "+format, append([]any{ErrData}, args...)...)

@@ -14,3 +14,6 @@ func Check(values ...any) error {
 	}
 	return errors.Join(errs...)
 }
+
+// Rest gives the bytes that were not read.
+func (d *Decoder) Rest() []byte { return d.data }

@@ -242,16 +242,6 @@ func (n *Node) Next(now time.Duration, reapply bool) (uint64, error) {
 	return version, nil
 }
 
-// Publish makes the next version of the content, serves, saves and sends it. The errors
-// are those of [Node.Next].
-func (n *Node) Publish(now time.Duration, content []byte, reapply bool) (*Plan, error) {
-	version, err := n.Next(now, reapply)
-	if err != nil {
-		return nil, err
-	}
-	return n.publish(version, content), nil
-}
-
 // PublishAs publishes the content as the version that Next returned before. It
 // fails with ErrNotLeading if the replica may not publish that version any more.
 func (n *Node) PublishAs(now time.Duration, version uint64, content []byte, reapply bool) (*Plan, error) {

@@ -50,10 +50,10 @@ func (c metadataCache) of(m isobar.Metadata) (*corev3.Metadata, error) {
 	return out, nil
 }
 
-// MetadataOf reads what metadata of another control plane say to filters.
+// metadataOf reads what metadata of another control plane say to filters.
 // typed_filter_metadata, which only the same build understands, are left out,
 // and so are the marks of another Isobar. Errors wrap isobar.ErrBadMetadata.
-func MetadataOf(m *corev3.Metadata) (isobar.Metadata, error) {
+func metadataOf(m *corev3.Metadata) (isobar.Metadata, error) {
 	m = unmarked(m)
 	filters := make(map[string]map[string]any, len(m.GetFilterMetadata()))
 	for name, s := range m.GetFilterMetadata() {

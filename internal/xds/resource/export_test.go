@@ -25,6 +25,9 @@ func ListenerOf(s *isobar.Service) (*listenerv3.Listener, error) { return listen
 // RouteOf returns the routes under the service's own name.
 func RouteOf(s *isobar.Service) (*routev3.RouteConfiguration, error) { return routeOf(s, s.Name) }
 
+// MetadataOf reads what metadata of another control plane say to filters.
+var MetadataOf = metadataOf
+
 // AssignmentFrom reads an encoded assignment of an API version: the inverse of the
 // translation. What the version can't express is not there.
 func AssignmentFrom(form rpc.APIVersion, encoded []byte) (*endpointv3.ClusterLoadAssignment, error) {

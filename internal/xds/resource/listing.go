@@ -276,7 +276,7 @@ func (r *listingReader) claim(field, holder, address string) error {
 }
 
 func readMetadata(field string, m *corev3.Metadata) (isobar.Metadata, error) {
-	out, err := MetadataOf(m)
+	out, err := metadataOf(m)
 	if err != nil {
 		return "", rpc.BadMessagef(field, "%v", err)
 	}

@@ -89,11 +89,6 @@ func (v *View) Gone(name string) bool {
 	return !v.set.Has(v.set.ServiceOf(name))
 }
 
-// Lookup is LookupAs for plain v3.
-func (v *View) Lookup(kind resource.Kind, name string) *Resource {
-	return v.LookupAs(rpc.As{}, kind, name)
-}
-
 // LookupAs gives a resource as clients want it of whose class nothing is said.
 func (v *View) LookupAs(as rpc.As, kind resource.Kind, name string) *Resource {
 	return v.LookupFor("", as, kind, name)
