@@ -36,7 +36,7 @@ type NetService struct {
 	DropBefore float64     `json:"drop_before,omitempty"`
 	DropAfter  float64     `json:"drop_after,omitempty"`
 	Rate       *float64    `json:"rate,omitempty"` // requests/s that go elsewhere after the span, at the present demand
-	Reasons    []NetReason `json:"reasons"`        // of its largest changes, at most 3
+	Reasons    []NetReason `json:"reasons"`        // causes of its largest changes, at most 3
 	MoveCount  int         `json:"move_count"`     // shares that changed at all
 	Moves      []NetMove   `json:"moves"`          // of those, the largest
 }
@@ -395,9 +395,10 @@ func (r *row) set(next []uint16) bool {
 	return changed
 }
 
-// because keeps the reasons of the largest changes, each text once.
+// because keeps the causes of the largest changes, each text once. How far one decision went says
+// nothing of what all of them come to.
 func (s *walked) because(c *plan.Change, d *plan.ServiceChange) {
-	text := d.Reason
+	text := plan.CauseIn(d.Reason)
 	if c.Trigger == plan.TriggerOperator {
 		text = c.Who + ": " + c.Reason
 	}
@@ -405,6 +406,9 @@ func (s *walked) because(c *plan.Change, d *plan.ServiceChange) {
 		return
 	}
 	next := reason{NetReason{c.Made, c.Trigger, text}, d.Moved()}
+	if text == plan.NoCause {
+		next.moved = -1 // behind all causes that are known
+	}
 	if i := slices.IndexFunc(s.reasons, func(r reason) bool { return r.Text == text && r.Trigger == c.Trigger }); i >= 0 {
 		if s.reasons[i].moved >= next.moved {
 			return

@@ -144,6 +144,16 @@ func TestNetBackAndForth(t *testing.T) {
 	if want := []string{"health to 2500", "tick to 3100", "tick to 1200"}; !slices.Equal(reasons, want) {
 		t.Errorf("%v, want %v", reasons, want)
 	}
+	for i, text := range []string{"", "10.0% of the requests moved toward us/b", "demand from us/a rose from 57 to 77 requests/s; us/b: would get less than 0.5% of the requests, for 1 of 3 decisions so far; then it gets none"} {
+		changes[i].Services[0].Reason = text
+	}
+	reasons = nil
+	for _, r := range archive.NetOf(changes, t0, t0.Add(time.Minute)).Services[0].Reasons {
+		reasons = append(reasons, r.Text)
+	}
+	if want := []string{"demand from us/a rose from 57 to 77 requests/s", "to 2000", plan.NoCause}; !slices.Equal(reasons, want) {
+		t.Errorf("%q, want the causes alone: %q", reasons, want)
+	}
 	// A part of it: what stood before it counts.
 	got = archive.NetOf(changes, t0.Add(5*time.Second), t0.Add(15*time.Second))
 	if m := got.Services[0].Moves[1]; *m.Before != 0.12 || *m.After != 0.25 || m.Low != 0.12 || m.High != 0.31 || m.Changes != 2 {

@@ -65,7 +65,7 @@ func whyMoved(before, now *Service, c *ServiceChange, source int) string {
 	out = append(out, textsOf(reasons, shaping)...)
 	switch n := len(out); {
 	case n == 0:
-		return "to the shares that were computed for the present demand"
+		return NoCause
 	case n > mostReasons:
 		return fmt.Sprintf("%s; and %d more", strings.Join(out[:mostReasons], "; "), n-mostReasons)
 	}

@@ -35,6 +35,9 @@ func TestHistorySaysWhatSetAMoveOff(t *testing.T) {
 			t.Errorf("after a step of demand: %q, want %q", got, part)
 		}
 	}
+	if cause := plan.CauseIn(got); cause != "demand from us/a rose from 300 to 1096 requests/s" {
+		t.Errorf("the cause in %q: %q", got, cause)
+	}
 	for range 20 {
 		l.tick(520, false)
 	}
