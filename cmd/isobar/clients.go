@@ -195,7 +195,11 @@ func writeTroubles(b *strings.Builder, c *admin.Client) {
 		}
 	}
 	for _, d := range c.Deviates {
-		fmt.Fprintf(b, "%s: does not follow its weights of %s: at least %.0f%% of its requests go elsewhere\n", orDash(c.ID), orDash(d.Service), d.Points)
+		fmt.Fprintf(b, "%s: does not follow its weights of %s: at least %.0f%% of its requests go elsewhere", orDash(c.ID), orDash(d.Service), d.Points)
+		if d.ToShare > 0 {
+			fmt.Fprintf(b, "; it sends %.0f%% to %s", 100*d.ToShare, orDash(d.To.String()))
+		}
+		b.WriteByte('\n')
 	}
 	for i := range c.Missing {
 		fmt.Fprintf(b, "%s: %s\n", orDash(c.ID), printable(c.Missing[i].String()))

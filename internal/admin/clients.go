@@ -219,6 +219,9 @@ type DeviatingSource struct {
 type ClientDeviates struct {
 	Service string  `json:"service"`
 	Points  float64 `json:"points"` // largest difference of a share, percent: at least this part of its requests goes elsewhere
+
+	To      isobar.Locality `json:"to"`       // that gets most of its requests
+	ToShare float64         `json:"to_share"` // of its requests, 0 to 1
 }
 
 // deviatingSources lists the localities whose clients do not follow their weights, by service.
@@ -239,7 +242,7 @@ func markDeviating(clients []Client, sources []DeviatingSource) {
 	for i := range sources {
 		for _, c := range sources[i].Clients {
 			k := key{sources[i].Locality.String(), c.Node, c.Cluster}
-			found[k] = append(found[k], ClientDeviates{Service: sources[i].Service, Points: c.Points})
+			found[k] = append(found[k], ClientDeviates{Service: sources[i].Service, Points: c.Points, To: c.To, ToShare: c.ToShare})
 		}
 	}
 	for i := range clients {

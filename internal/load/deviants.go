@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/isobar-xds/isobar"
 )
 
 // ClientDeviation is a client whose requests do not land as its source was told.
@@ -12,6 +14,9 @@ type ClientDeviation struct {
 	Cluster string  // node.cluster
 	Rate    float64 // requests/s
 	Points  float64 // by how much a share is at least off, percent
+
+	To      isobar.Locality // that gets most of its requests
+	ToShare float64         // of its requests, 0 to 1
 }
 
 const (
@@ -128,6 +133,7 @@ func unjudged(f *flow, t *Table) bool {
 func (s *source) deviants(off func(*flow) bool, t *Table) (named []ClientDeviation, others int) {
 	type key struct{ node, cluster string }
 	var found map[key]ClientDeviation
+	var sent map[key]sums
 	for _, f := range s.flows {
 		if !off(f) {
 			continue
@@ -136,13 +142,15 @@ func (s *source) deviants(off func(*flow) bool, t *Table) (named []ClientDeviati
 			continue
 		}
 		if found == nil {
-			found = map[key]ClientDeviation{}
+			found, sent = map[key]ClientDeviation{}, map[key]sums{}
 		}
 		k := key{f.stream.node.ID, f.stream.node.Cluster}
 		x := found[k] // a client may have several streams
 		found[k] = ClientDeviation{Node: k.node, Cluster: k.cluster, Rate: x.Rate + f.window.issued, Points: max(x.Points, float64(f.points))}
+		sent[k] = sent[k].add(&f.window)
 	}
-	for _, x := range found { //isobar:sorted the list is sorted below
+	for k, x := range found { //isobar:sorted the list is sorted below
+		x.To, x.ToShare = sent[k].most()
 		named = append(named, x)
 	}
 	slices.SortFunc(named, func(a, b ClientDeviation) int {
@@ -156,6 +164,7 @@ func (s *source) deviants(off func(*flow) bool, t *Table) (named []ClientDeviati
 // its newest window alone does not show it.
 func (s *source) onlyClient(points float64, t *Table) []ClientDeviation {
 	var only []ClientDeviation
+	var sent sums
 	for _, f := range s.flows {
 		if _, fresh := f.trust(t.snapshotAt, t.interval); !fresh {
 			continue
@@ -169,8 +178,50 @@ func (s *source) onlyClient(points float64, t *Table) []ClientDeviation {
 		default:
 			only[0].Rate += f.window.issued
 		}
+		sent = sent.add(&f.window)
+	}
+	if only != nil {
+		only[0].To, only[0].ToShare = sent.most()
 	}
 	return only
+}
+
+// sums is what a client sends to each locality; there are few of them.
+type sums []landed
+
+type landed struct {
+	at   isobar.Locality
+	rate float64 // requests/s
+}
+
+func (s sums) add(w *window) sums {
+	for i := range w.sites {
+		at := isobar.Locality{}
+		if l := w.sites[i].locality; l != nil {
+			at = *l
+		}
+		k := slices.IndexFunc(s, func(x landed) bool { return x.at == at })
+		if k < 0 {
+			k, s = len(s), append(s, landed{at: at})
+		}
+		s[k].rate += w.sites[i].issued
+	}
+	return s
+}
+
+// most returns the locality that gets most, and its share.
+func (s sums) most() (to isobar.Locality, share float64) {
+	all, most := 0.0, 0.0
+	for _, x := range s {
+		all += x.rate
+		if x.rate > most || x.rate == most && x.at.Compare(to) < 0 {
+			to, most = x.at, x.rate
+		}
+	}
+	if all <= 0 {
+		return isobar.Locality{}, 0
+	}
+	return to, most / all
 }
 
 // off reports whether a share of a window is outside the range of the shares that were in force,

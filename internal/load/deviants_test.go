@@ -32,17 +32,19 @@ func TestDeviatingClientsAreNamed(t *testing.T) {
 		want   []string
 		others int
 		points float64
+		to     isobar.Locality
+		share  float64
 	}{
 		{"one of four", 4, func(n int) map[isobar.Locality]float64 {
 			if n == 2 {
 				return shares{zoneB: 1}
 			}
 			return nil
-		}, []string{"n2"}, 0, 80},
-		{"more than are named", 8, func(int) map[isobar.Locality]float64 { return shares{zoneB: 1} }, []string{"n0", "n1", "n2", "n3", "n4"}, 3, 80},
-		{"to where nothing is planned", 2, func(int) map[isobar.Locality]float64 { return shares{zoneC: 1} }, []string{"n0", "n1"}, 0, 100},
-		{"all a little", 4, func(int) map[isobar.Locality]float64 { return shares{zoneA: 0.67, zoneB: 0.33} }, nil, 0, 0},
-		{"the only one a little", 1, func(int) map[isobar.Locality]float64 { return shares{zoneA: 0.67, zoneB: 0.33} }, []string{"n0"}, 0, 13},
+		}, []string{"n2"}, 0, 80, zoneB, 1},
+		{"more than are named", 8, func(int) map[isobar.Locality]float64 { return shares{zoneB: 1} }, []string{"n0", "n1", "n2", "n3", "n4"}, 3, 80, zoneB, 1},
+		{"to where nothing is planned", 2, func(int) map[isobar.Locality]float64 { return shares{zoneC: 1} }, []string{"n0", "n1"}, 0, 100, zoneC, 1},
+		{"all a little", 4, func(int) map[isobar.Locality]float64 { return shares{zoneA: 0.67, zoneB: 0.33} }, nil, 0, 0, zoneA, 0},
+		{"the only one a little", 1, func(int) map[isobar.Locality]float64 { return shares{zoneA: 0.67, zoneB: 0.33} }, []string{"n0"}, 0, 13, zoneA, 0.67},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, &worldSource{at: zoneA, nodes: tc.nodes, rate: 200, shares: planned, named: true, obey: tc.obey})
@@ -54,6 +56,10 @@ func TestDeviatingClientsAreNamed(t *testing.T) {
 			for _, c := range d.Clients {
 				near(t, "points of "+c.Node, c.Points, tc.points, 1)
 				near(t, "rate of "+c.Node, c.Rate, 200, 1)
+				near(t, "share of "+c.To.String(), c.ToShare, tc.share, 0.02)
+				if c.To != tc.to {
+					t.Errorf("%s sends most to %s, want %s", c.Node, c.To, tc.to)
+				}
 			}
 			if names := nodesOf(f.Deviating); !slices.Equal(names, tc.want) || d.Others != tc.others {
 				t.Errorf("named %v and %d more, want %v and %d", names, d.Others, tc.want, tc.others)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
@@ -38,5 +39,28 @@ func TestCapacityBasis(t *testing.T) {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestDifferenceTellsCapacityBasis: of a capacity that nobody declared, a reader of a difference
+// learns so, and of one that requests correct.
+func TestDifferenceTellsCapacityBasis(t *testing.T) {
+	at := []isobar.Locality{isobar.MustLocality("us/a"), isobar.MustLocality("us/b"), isobar.MustLocality("us/c")}
+	s := &plan.Service{
+		Spec: &isobar.Service{Name: "x"}, Observed: []plan.ObservedCapacity{{Locality: at[1], Declared: 100, InUse: 40}}, Result: &assign.Result{Load: make([]float64, len(at))},
+	}
+	for i, rate := range []float64{100, 100, 0} {
+		s.Spec.Localities = append(s.Spec.Localities, isobar.ServiceLocality{Locality: at[i], MaxRate: rate, Endpoints: []isobar.Endpoint{{Address: "127.0.0.1:1"}}})
+		s.Sites = append(s.Sites, assign.Site{Group: &isobar.EndpointGroup{Locality: at[i]}, Capacity: 100, Ceiling: 0.8})
+	}
+	s.Result.Sites = s.Sites
+	d := plan.Compare(&plan.Plan{}, &plan.Plan{Services: []*plan.Service{s}})
+	if len(d.Services) != 1 || len(d.Services[0].Localities) != len(at) {
+		t.Fatalf("%+v", d)
+	}
+	for i, want := range []string{plan.CapacityDeclared, plan.CapacityEstimated, plan.CapacityAssumed} {
+		if got := d.Services[0].Localities[i]; got.Locality != at[i] || got.CapacityBasis != want || got.Ceiling != 0.8 {
+			t.Errorf("%+v, want %s", got, want)
+		}
 	}
 }

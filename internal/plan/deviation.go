@@ -28,6 +28,9 @@ type DeviatingClient struct {
 	Cluster string  `json:"cluster"` // node.cluster
 	Rate    float64 `json:"rate"`    // requests/s
 	Points  float64 `json:"points"`  // by how much a share is at least off those that it was told, percent
+
+	To      isobar.Locality `json:"to"`       // that gets most of its requests
+	ToShare float64         `json:"to_share"` // of its requests, 0 to 1
 }
 
 // DeviationsOf is what operators see of the deviations of a service, sorted by source.
@@ -70,6 +73,9 @@ func (d *DeviationSeen) String() string {
 	case 1:
 		c := &d.Clients[0]
 		out := fmt.Sprintf("client %q (%s) does not follow its weights: %s of its requests go elsewhere than planned", c.Node, c.Cluster, atLeast(c.Points))
+		if c.ToShare > 0 {
+			out += fmt.Sprintf("; it sends %.0f%% to %s", 100*c.ToShare, placeName(c.To))
+		}
 		if d.Cause != load.CauseUnknown {
 			out += "; " + why
 		}

@@ -64,7 +64,8 @@ type LocalityDifference struct {
 	Ceiling     float64         `json:"ceiling"` // utilization not to exceed
 	// Declared is false where capacity is taken from demand: then utilization
 	// says little, and nothing of what more demand does.
-	Declared bool `json:"declared"`
+	Declared      bool   `json:"declared"`
+	CapacityBasis string `json:"capacity_basis"` // declared, estimated or assumed
 }
 
 // SourceDifference is where a source's traffic goes.
@@ -166,8 +167,9 @@ func (p *Preview) service(name string) (d ServiceDifference, differs bool) {
 	locate := func(s *Service) []isobar.Locality { return s.localities() }
 	for _, l := range union(at, locate) {
 		u := three(at, func(s *Service) float64 { return s.utilization(l) })
-		ceiling, declared := limitsOf(at, l)
-		d.Localities = append(d.Localities, LocalityDifference{l, u, ceiling, declared})
+		x := LocalityDifference{Locality: l, Utilization: u}
+		x.limit(at)
+		d.Localities = append(d.Localities, x)
 		differs = differs || u.differ(0.01)
 	}
 	return d, d.addSources(at) || differs
@@ -211,21 +213,20 @@ func (d *ServiceDifference) addSources(at [3]*Service) (differs bool) {
 	return differs
 }
 
-// limitsOf tells the ceiling of a locality, and whether its capacity is
-// declared, in the last plan that has it.
-func limitsOf(at [3]*Service, l isobar.Locality) (ceiling float64, declared bool) {
+// limit sets the ceiling, and what the capacity rests on, of the last plan that has the
+// locality.
+func (d *LocalityDifference) limit(at [3]*Service) {
 	for _, s := range at {
 		if s == nil {
 			continue
 		}
 		for i := range s.Sites {
-			if s.Sites[i].Group.Locality == l {
-				_, declared = endpointRates(&s.Spec.Localities[i])
-				ceiling = s.Sites[i].Ceiling
+			if s.Sites[i].Group.Locality == d.Locality {
+				_, d.Declared = endpointRates(&s.Spec.Localities[i])
+				d.Ceiling, d.CapacityBasis = s.Sites[i].Ceiling, s.Site(i).CapacityBasis()
 			}
 		}
 	}
-	return ceiling, declared
 }
 
 func three(at [3]*Service, of func(*Service) float64) Three {

@@ -232,7 +232,7 @@ func TestExplainNamesSmallShares(t *testing.T) {
 // follow their weights.
 func TestDeviationsInWords(t *testing.T) {
 	a, b, c := isobar.MustLocality("us-east/a"), isobar.MustLocality("us-east/b"), isobar.MustLocality("us-east/c")
-	one := load.ClientDeviation{Node: "n1", Cluster: "web", Rate: 100, Points: 92}
+	one := load.ClientDeviation{Node: "n1", Cluster: "web", Rate: 100, Points: 92, To: isobar.MustLocality("eu/a"), ToShare: 0.95}
 	two := load.ClientDeviation{Node: "n2", Cluster: "web", Rate: 10, Points: 40}
 	got := plan.DeviationsOf(&load.Findings{
 		Deviating: []load.Deviation{{Source: b, Points: 30, Cause: load.CauseZoneAware, Clients: []load.ClientDeviation{one, two}, Others: 2}},
@@ -246,7 +246,7 @@ func TestDeviationsInWords(t *testing.T) {
 		only   bool
 		text   string
 	}{
-		{a, true, `client "n1" (web) does not follow its weights: at least 92% of its requests go elsewhere than planned`},
+		{a, true, `client "n1" (web) does not follow its weights: at least 92% of its requests go elsewhere than planned; it sends 95% to eu/a`},
 		{b, false, `clients "n1" (web), "n2" (web) and 2 more do not follow their weights: at least 30% of the requests of their locality go elsewhere than planned; likely cause: zone-aware routing`},
 		{c, true, `clients "n1" (web), "n2" (web) do not follow their weights: at least 92% of the requests of the first go elsewhere than planned`},
 	}
