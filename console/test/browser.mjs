@@ -239,6 +239,40 @@ async function backAndForth(address, page) {
   await page.unrouteAll();
 }
 
+/** Zones keep their places while the pointer is over them, and an old simulation is told of once: what the server answers is made here. */
+async function zonesRest(address, page) {
+  const zone = (name, failing) => ({ zone: name, serves: 10, loss: { services: 3, failing, alone: 0, at_limit: 0, worst: [] } });
+  const answers = [[zone('us/a', 2), zone('us/b', 0)], [zone('us/a', 0), zone('us/b', 2)]];
+  let asked = 0;
+  await page.route('**/v1/flows*', (r) => r.fulfill({ json: { version: '1', places: [], flows: [], zones: answers[Math.min(asked++, 1)], loss_age_seconds: 4, loss_outdated: true } }));
+  await page.goto(`${address}#/regions`);
+  const verdicts = () => page.locator('.losses tbody tr').evaluateAll((rows) => rows.map((r) => `${r.cells[0].innerText.trim()} ${r.cells[1].innerText.split(/\s/)[0]}`));
+  await page.getByText('has changed by more than a tenth').waitFor();
+  assert.deepEqual(await verdicts(), ['us/a no', 'us/b yes']);
+  assert.doesNotMatch(await page.locator('.losses').innerText(), /old/);
+  await page.locator('.losses tbody').hover();
+  await page.locator('.losses tr', { hasText: /us\/b\s*no/ }).waitFor(); // the second answer
+  assert.deepEqual(await verdicts(), ['us/a yes', 'us/b no']);
+  await page.locator('h1').hover();
+  await page.locator('.losses tbody tr:first-child', { hasText: 'us/b' }).waitFor();
+  assert.deepEqual(await verdicts(), ['us/b no', 'us/a yes']);
+  await page.unrouteAll();
+}
+
+/** What if marks capacities that nobody declared, and tells what the marks mean: what the server answers is made here. */
+async function capacitiesAreMarked(address, page) {
+  const flat = (x) => ({ before: x, first: x, settled: x });
+  const site = (locality, capacity_basis) => ({ locality, utilization: { before: 0.4, first: 0.5, settled: 0.6 }, ceiling: 0.8, declared: capacity_basis !== 'assumed', capacity_basis });
+  const service = { service: 'x', change: 'changed', drop: flat(0), latency_ms: flat(5), moved: 0.1, sources: [], localities: [site('us/a', 'declared'), site('us/b', 'estimated'), site('us/c', 'assumed')] };
+  await page.route('**/v1/whatif', (r) => r.fulfill({ json: { version: '1', settled: true, ticks: 2, same: 0, latency_ms: flat(5), shed: flat(0), moved: 0.1, services: [service] } }));
+  await page.goto(`${address}#/whatif?drain=us%2Fd`);
+  await page.locator('.verdict').waitFor();
+  const [cells] = await page.locator('.outcomes .matrix tbody tr').evaluateAll((rows) => rows.map((r) => [...r.children].map((x) => x.innerText.trim())));
+  assert.deepEqual(cells, ['Utilization', '40% → 60%', '40% → ~60%', '40% → ?60%']);
+  for (const meaning of ['~ capacity estimated', '? capacity neither declared nor estimated']) await page.getByText(meaning).waitFor();
+  await page.unrouteAll();
+}
+
 /** The five questions, from the first page, in three clicks at most. */
 async function questions(address, page) {
   let clicks = 0;
@@ -378,7 +412,7 @@ async function questions(address, page) {
       await page.waitForTimeout(200);
     }
     await click(item);
-    await shows(page, /stubborn-1\s+does not follow its weights\s+checkout: all of its requests go elsewhere.*legacy\s+eu-west\/c/s);
+    await shows(page, /stubborn-1\s+does not follow its weights\s+checkout: all of its requests go elsewhere[^\t\n]*; it sends 100% to us-east\/a\s+legacy\s+eu-west\/c/s);
   });
   await ask('Which client ignores its weights? Without what needs attention', async () => {
     await click(page.getByRole('navigation').getByRole('link', { name: 'Clients' }));
@@ -386,6 +420,8 @@ async function questions(address, page) {
     await shows(page, /stubborn-1\s+does not follow its weights\b.*legacy\s+eu-west\/c/s);
     await click(page.getByRole('link', { name: 'checkout', exact: true }));
     await page.getByText('Weights not followed').waitFor();
+    // The destination is in the answer, not only in the table far below it.
+    await page.locator('.answer', { hasText: 'it sends 100% to us-east/a' }).waitFor();
   });
   await ask('Which path do probes fail on?', async () => {
     await click(page.getByRole('navigation').getByRole('link', { name: 'Checkers' }));
@@ -683,6 +719,8 @@ try {
   }
   await questions(address, page);
   await whatDiffers(address, page);
+  await zonesRest(address, page);
+  await capacitiesAreMarked(address, page);
   await agree(address, page);
   await parts(address, page);
   await fields(address, page);

@@ -1,4 +1,5 @@
-import type { Client } from './types';
+import { percent } from './format';
+import type { Client, Destination } from './types';
 
 /** The states of a client, the worst first. */
 export const states = [
@@ -13,6 +14,11 @@ export const states = [
 /** How much of its requests goes elsewhere, if one share differs by so many percent. */
 export function elsewhere(points: number): string {
   return points >= 99.5 ? 'all of its requests go' : `at least ${points.toFixed(0)}% of its requests go`;
+}
+
+/** Where most of its requests go, to be read behind that they go elsewhere; '' where that is not known. */
+export function destination(d: Destination): string {
+  return d.to_share ? `; it sends ${percent(d.to_share)} to ${d.to || 'no locality'}` : '';
 }
 
 export type State = (typeof states)[number]['id'];

@@ -52,7 +52,7 @@ describe('the sentence of a span', () => {
     ],
     ['a service that is gone', net(2, { ...service('cart', move(0.4, undefined)), removed: true }), true, '2 changes. After the minute, cart is no longer there.'],
     ['clients that are gone', net(2, service('cart', move(0.4, undefined))), false, '2 changes. After the minute, clients in us-east/a are no longer there.'],
-    ['clients that are new', net(2, service('cart', move(undefined, 0.4))), false, '2 changes. After the minute, clients in us-east/a were not there before it, and send 40% to eu-west/b.'],
+    ['clients that are new', net(2, service('cart', move(undefined, 0.4))), false, '2 changes. After the minute, clients in us-east/a, which were not there before it, send 40% to eu-west/b.'],
     ['drops alone', net(2, { ...service('cart'), drop_before: 0, drop_after: 0.05 }), true, '2 changes. After the minute, clients of cart are told to drop 5% of their requests, 0% before.'],
   ] as [string, NetChange, boolean, string][]) {
     test(name, () => expect(headline(n, 'the minute', several)).toBe(want));

@@ -97,7 +97,7 @@ function difference(s: NetService, several: boolean): string {
   if (!m) return `clients${of} are told to drop ${percent(s.drop_after ?? 0)} of their requests, ${percent(s.drop_before ?? 0)} before`;
   const source = m.source || 'no locality';
   if (m.after === undefined) return `clients${of} in ${source} are no longer there`;
-  if (m.before === undefined) return `clients${of} in ${source} were not there before it, and send ${percent(m.after)} to ${m.locality}`;
+  if (m.before === undefined) return `clients${of} in ${source}, which were not there before it, send ${percent(m.after)} to ${m.locality}`;
   const [before, after] = sides(m);
   const x = Math.abs(100 * (m.after - m.before));
   const more = m.after > m.before ? 'more' : 'fewer';

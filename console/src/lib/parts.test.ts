@@ -68,8 +68,8 @@ describe('rows', () => {
   });
   test('stay where they are while their order is held', () => {
     const rows = [row('c'), row('a'), row('new'), row('b')];
-    expect(keep(rows, ['a', 'gone', 'b', 'c', 'a']).map((r) => r.name)).toEqual(['a', 'b', 'c', 'new']);
-    expect(keep([], ['a'])).toEqual([]);
+    expect(keep(rows, ['a', 'gone', 'b', 'c', 'a'], (r) => r.name).map((r) => r.name)).toEqual(['a', 'b', 'c', 'new']);
+    expect(keep([], ['a'], String)).toEqual([]);
   });
   test('in sight are few, whatever there are', () => {
     expect(window(10_000, 36, 0, 600)).toEqual({ from: 0, to: 27 });

@@ -43,9 +43,9 @@ export function arrange(rows: Iterable<ServiceRow>, text: string, order: Order):
 }
 
 /** The rows in the order of names that was held; rows that came since are the last ones. */
-export function keep(rows: ServiceRow[], names: string[]): ServiceRow[] {
-  const left = new Map(rows.map((r) => [r.name, r]));
-  const out: ServiceRow[] = [];
+export function keep<T>(rows: T[], names: string[], nameOf: (row: T) => string): T[] {
+  const left = new Map(rows.map((r) => [nameOf(r), r]));
+  const out: T[] = [];
   for (const name of names) {
     const row = left.get(name);
     if (row && left.delete(name)) out.push(row);

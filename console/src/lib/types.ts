@@ -63,12 +63,14 @@ export interface FleetLine {
   services?: ServiceRow[];
 }
 
+export type CapacityBasis = 'declared' | 'estimated' | 'assumed' | '';
+
 export interface Site {
   locality: string;
   endpoints: number;
   healthy: number;
   capacity: number;
-  capacity_basis?: 'declared' | 'estimated' | 'assumed' | '';
+  capacity_basis?: CapacityBasis;
   ceiling: number;
   load: number;
   unmanaged_load: number;
@@ -209,7 +211,13 @@ export interface Client {
   lrs?: { last_report: string; rejected: number; reason?: string };
   reports_to?: string; // the other replica that gets its load reports
   missing?: { name: string; nearest?: string[] }[];
-  deviates?: { service: string; points: number }[];
+  deviates?: ({ service: string; points: number } & Destination)[];
+}
+
+/** Where a client that does not follow its weights sends most of its requests. */
+export interface Destination {
+  to?: string; // missing in what an older server answers
+  to_share?: number;
 }
 
 /** Clients of a locality do not follow the weights of a service; clients are those that stand out. */
@@ -217,7 +225,7 @@ export interface Deviation {
   points: number;
   cause: string;
   clients_only?: boolean; // the locality as a whole follows, as far as is known
-  clients?: { node: string; cluster: string; rate: number; points: number }[];
+  clients?: ({ node: string; cluster: string; rate: number; points: number } & Destination)[];
   others?: number;
 }
 
@@ -454,7 +462,7 @@ export interface Difference {
     drop: Three;
     latency_ms: Three;
     moved: number;
-    localities: { locality: string; utilization: Three; ceiling: number; declared: boolean }[];
+    localities: { locality: string; utilization: Three; ceiling: number; declared: boolean; capacity_basis?: CapacityBasis }[];
     sources: { source: string; demand: number; shares: { locality: string; share: Three }[] }[];
   }[];
 }

@@ -137,7 +137,7 @@ export function problems(d: Difference, service = ''): Problem[] {
     ...worst(whole.filter((s) => s.drop.settled <= s.drop.before + slack && s.drop.first > s.drop.before + slack), (s) => s.drop.first).map((s) => ({ text: drops(s, s.drop.first), now: today(s.drop.before) })),
     ...worst(full.filter((x) => x.settled <= x.ceiling + slack && x.first > x.ceiling + slack), (x) => x.first / x.ceiling).map((x) => ({ text: above(x, x.first), now: today(x.before) })),
   ];
-  const bare = (text: string): string => (text.startsWith(alone) ? text.slice(alone.length) : text);
+  const bare = (text: string): string => (text.startsWith(alone) ? text.slice(alone.length) : text.replace(/^(\S+): it would /, '$1 would '));
   // Beside what does break, the words that nothing does are left out.
   const begin = lasting.length + early.length === 0 ? noReserve : '';
   const plain = (text: string): string => (text.startsWith(noReserve) ? begin + bare(text.slice(noReserve.length)) : bare(text));
