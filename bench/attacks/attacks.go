@@ -23,6 +23,10 @@ type attack struct {
 	name, what string
 	deaf       bool // nothing is read
 	do         func(c *rawclient.Attacker) error
+
+	// rest replaces do: it attacks the listener for REST until the attack ends, over TLS, from one of many
+	// addresses.
+	rest func(p *poller)
 }
 
 // Sizes.
@@ -44,7 +48,7 @@ const (
 )
 
 func attacks() []attack {
-	return slices.Concat(messageAttacks(), frameAttacks(), stateAttacks(), variantAttacks())
+	return slices.Concat(messageAttacks(), frameAttacks(), stateAttacks(), variantAttacks(), restAttacks())
 }
 
 //nolint:funlen // a table

@@ -85,8 +85,8 @@ func runBench(ctx context.Context, flags *benchFlags, stdout, stderr io.Writer) 
 		return err
 	}
 	if flags.options.Rate > 0 {
-		_, _ = fmt.Fprintf(stderr, "warning: %d clients claim %v requests/s each that nobody sends; the server moves weights by them\n",
-			flags.options.Clients, flags.options.Rate) // nobody to tell
+		_, _ = fmt.Fprintf(stderr, "warning: %s %v requests/s each that nobody sends; the server moves weights by them\n",
+			count(flags.options.Clients, "client claims", "clients claim"), flags.options.Rate) // nobody to tell
 	}
 	show := newBenchProgress(stderr)
 	flags.options.Progress = show.progress
@@ -113,7 +113,7 @@ func (f *benchFlags) complete(log *slog.Logger) error {
 		return err
 	}
 	if !f.yes && !onLoopback(host) {
-		return usagef("--server %q is not on this machine: give --yes to load it with %d clients", f.options.Target, f.options.Clients)
+		return usagef("--server %q is not on this machine: give --yes to load it with %s", f.options.Target, count(f.options.Clients, "client", "clients"))
 	}
 	if f.options.Credentials, err = dialCredentials("--server", f.options.Target, f.tls, f.insecure, log); err != nil {
 		return err
@@ -159,7 +159,8 @@ func newBenchProgress(w io.Writer) *benchProgress {
 }
 
 func (b *benchProgress) progress(p loadgen.Progress) {
-	text := fmt.Sprintf("%s: %d of %d clients served, %d pushes, %d reports, %d errors", p.Phase, p.Answered, p.Clients, p.Pushes, p.Reports, p.Errors)
+	text := fmt.Sprintf("%s: %d of %s served, %s, %s, %s", p.Phase, p.Answered, count(p.Clients, "client", "clients"),
+		count(p.Pushes, "push", "pushes"), count(p.Reports, "report", "reports"), count(p.Errors, "error", "errors"))
 	if b.bar.w != nil {
 		b.bar.line(text, p.Done)
 		return
@@ -180,7 +181,8 @@ func benchText(r *loadgen.Result) string {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("clients", "%d on %d connections, for %.0f s; each has %d of %d services", r.Clients, r.Connections, r.Seconds, r.Subscribed, r.Services)
+	line("clients", "%d on %s, for %.0f s; each has %d of %s",
+		r.Clients, count(r.Connections, "connection", "connections"), r.Seconds, r.Subscribed, count(r.Services, "service", "services"))
 	line("streams", "%d for discovery", r.Streams)
 	line("localities", "%s", shortList(r.Localities))
 	line("first EDS", "%s", arrivalText(&r.FirstEDS))
@@ -192,7 +194,7 @@ func benchText(r *loadgen.Result) string {
 	}
 	line("pushes", "%d, %.1f MB", r.Pushes, float64(r.PushBytes)/1e6)
 	if r.Spread.Count > 0 {
-		line("spread", "%s from the first to the last client, of %d versions", latencyText(&r.Spread), r.Spread.Count)
+		line("spread", "%s from the first to the last client, of %s", latencyText(&r.Spread), count(r.Spread.Count, "version", "versions"))
 	}
 	line("NACKs", "%d", r.NACKs)
 	if r.Refusal != "" {

@@ -70,7 +70,7 @@ func TestBenchInWords(t *testing.T) {
 		t.Errorf("clients lack a service, but the error is %v", err)
 	}
 	for _, want := range []string{
-		`clients +4 on 1 connections, for \d+ s; each has 2 of 2 services`,
+		`clients +4 on 1 connection, for \d+ s; each has 2 of 2 services`,
 		`localities +us/a`, `first EDS +p50 .* ms, p99 .* ms, max .* ms; none silent; 4 LACK A SERVICE`, `NACKs +0`, `errors +0`,
 	} {
 		if !regexp.MustCompile(want).MatchString(stdout.String()) {

@@ -171,7 +171,7 @@ func describeKubernetes(k *config.KubernetesDiscovery) string {
 	return text + fmt.Sprintf(" (%s with settings)", count(len(k.Services), "service", "services"))
 }
 
-func count(n int, one, many string) string {
+func count[N int | int64 | uint64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -79,7 +79,7 @@ func writeClients(w io.Writer, list admin.ClientList, width int) error {
 	for i := range list.Clients {
 		writeTroubles(&b, &list.Clients[i])
 	}
-	fmt.Fprintf(&b, "%d of %d clients in sync, on %d streams", inSync, len(list.Clients), streams)
+	fmt.Fprintf(&b, "%d of %s in sync, on %s", inSync, count(len(list.Clients), "client", "clients"), count(streams, "stream", "streams"))
 	if lost > 0 {
 		fmt.Fprintf(&b, ", %d asking for services that do not exist", lost)
 	}
@@ -205,9 +205,11 @@ func writeTroubles(b *strings.Builder, c *admin.Client) {
 		fmt.Fprintf(b, "%s: %s\n", orDash(c.ID), printable(c.Missing[i].String()))
 	}
 	if c.LRS != nil && c.LRS.Rejected > 0 {
-		fmt.Fprintf(b, "%s: %d entries of its load reports were dropped: %s\n", orDash(c.ID), c.LRS.Rejected, orDash(c.LRS.Reason))
+		fmt.Fprintf(b, "%s: %s dropped: %s\n",
+			orDash(c.ID), count(c.LRS.Rejected, "entry of its load reports was", "entries of its load reports were"), orDash(c.LRS.Reason))
 	}
 	if c.LRS != nil && c.LRS.Excess > 0 {
-		fmt.Fprintf(b, "%s: %d of its load reports were ignored: it sends them far more often than it was asked to\n", orDash(c.ID), c.LRS.Excess)
+		fmt.Fprintf(b, "%s: %s ignored: it sends them far more often than it was asked to\n",
+			orDash(c.ID), count(c.LRS.Excess, "of its load reports was", "of its load reports were"))
 	}
 }

@@ -183,7 +183,7 @@ func writeMetadata(w io.Writer, r *health.ServiceReport) error {
 	if more == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "%d votes more have metadata: -o json shows it\n", more)
+	_, err := fmt.Fprintf(w, "%s metadata: -o json shows it\n", count(more, "more vote has", "more votes have"))
 	return err
 }
 

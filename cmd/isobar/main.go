@@ -153,6 +153,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		text = strings.Replace(text, number.Error(), want, 1)
 	}
+	if head, _, ok := strings.Cut(text, ": time: "); ok { // what time.ParseDuration says has no type
+		text = head + ": want a duration, such as 5s or 1m30s"
+	}
 	return usagef("%s; see %s --help", text, cmd.CommandPath())
 }
 

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/identity"
 )
@@ -160,7 +161,8 @@ func (f *remoteFlags) services(ctx context.Context, start string) []cobra.Comple
 }
 
 // completeSources completes a flag with the client localities that the service
-// of the first argument has demand from; without an argument, of all services.
+// of the first argument has demand from, and those in which it or another service has
+// endpoints: clients there need not have sent anything. Without an argument it is all services.
 func (f *remoteFlags) completeSources(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	remote, err := f.remote()
 	if err != nil {
@@ -172,16 +174,25 @@ func (f *remoteFlags) completeSources(cmd *cobra.Command, args []string, start s
 	if len(args) > 0 {
 		service = args[0]
 	}
-	view, err := remote.Plan(ctx, service)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
 	var out []cobra.Completion
-	for i := range view.Services {
-		for _, s := range view.Services[i].Sources {
-			if name := s.Source.String(); name != "" && strings.HasPrefix(name, start) {
-				out = append(out, name)
+	add := func(l isobar.Locality) {
+		if name := l.String(); name != "" && strings.HasPrefix(name, start) {
+			out = append(out, name)
+		}
+	}
+	if view, err := remote.Plan(ctx, service); err == nil {
+		for i := range view.Services {
+			for _, s := range view.Services[i].Sources {
+				add(s.Source)
 			}
+			for _, s := range view.Services[i].Localities {
+				add(s.Locality)
+			}
+		}
+	}
+	if flows, err := remote.Flows(ctx); err == nil {
+		for i := range flows.Zones {
+			add(flows.Zones[i].Zone)
 		}
 	}
 	slices.Sort(out)

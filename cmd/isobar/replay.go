@@ -241,9 +241,9 @@ func writeVerdict(b *strings.Builder, r *replayReport) {
 		b.WriteString("the trace holds no plan\n")
 		return
 	}
-	fmt.Fprintf(b, "%s of %s by isobar %s: %d ticks, %d carried over, %d rolled back in %s\n",
+	fmt.Fprintf(b, "%s of %s by isobar %s: %s, %d carried over, %d rolled back in %s\n",
 		count(r.plans(), "plan", "plans"), count(r.Recordings, "recording", "recordings"), printable(r.Isobar),
-		r.Decided[replay.HowTick], r.Decided[replay.HowReapply], r.Decided[replay.HowRollback], r.To.Sub(r.From).Round(time.Second))
+		count(r.Decided[replay.HowTick], "tick", "ticks"), r.Decided[replay.HowReapply], r.Decided[replay.HowRollback], r.To.Sub(r.From).Round(time.Second))
 	if r.Same {
 		b.WriteString("all of them are decided again the same, byte for byte\n")
 		return

@@ -72,7 +72,7 @@ func TestSlashInServiceNames(t *testing.T) {
 	isobarPrints(name, "health")
 	p.await("the client has taken the plan with the drain", func(admin.PlanView) bool {
 		var out bytes.Buffer
-		return run(t.Context(), []string{"clients"}, &out, &out) == nil && strings.Contains(out.String(), "1 of 1 clients in sync")
+		return run(t.Context(), []string{"clients"}, &out, &out) == nil && strings.Contains(out.String(), "1 of 1 client in sync")
 	})
 	isobarPrints(name, "top", "-n", "1")
 

@@ -87,7 +87,8 @@ func statusText(s *admin.Status) string {
 		line("paused", "%s: %s", orAll(p.Service), printable(p.String()))
 	}
 	c := &s.Clients
-	line("clients", "%d on %d streams: %d in sync, %d behind, %d refusing; %d report load", c.Total, c.Streams, c.InSync, c.Behind, c.Refusing, c.Reporting)
+	line("clients", "%d on %s: %d in sync, %d behind, %d refusing; %d reporting load",
+		c.Total, count(c.Streams, "stream", "streams"), c.InSync, c.Behind, c.Refusing, c.Reporting)
 	if c.OldestAckSeconds > 0 {
 		line("oldest", "%s has not acknowledged for %s", orDash(c.OldestAck), age(c.OldestAckSeconds))
 	}

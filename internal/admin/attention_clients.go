@@ -81,8 +81,10 @@ func (b *statusBuilder) subscribers(p *plan.Plan, all []ServiceClients, now time
 			idle = append(idle, name)
 		}
 		if ok && ignore > 0 && wantsORCA(p, name) {
-			b.attend(NewAttention(ORCAIgnored, "%d of %d clients of %s distribute requests evenly over the endpoints of a locality, "+
-				"whatever utilization these report (one is %s)", ignore, streams, name, agent).Of(name).See("isobar clients"))
+			b.attend(NewAttention(ORCAIgnored, "%d of %s of %s %s requests evenly over the endpoints of a locality, "+
+				"whatever utilization these report (one is %s)",
+				ignore, counted(streams, "1 client", "%d clients"), name, counted(ignore, "distributes", "distribute"), agent).
+				Of(name).See("isobar clients"))
 		}
 	}
 	b.idle(idle)
@@ -299,8 +301,9 @@ func (b *statusBuilder) excess(all []Client, now time.Time) {
 		if c.LRS == nil || c.LRS.Excess == 0 || now.Sub(c.LRS.LastExcess) > unusedFor {
 			continue
 		}
-		b.attend(NewAttention(ExcessReports, "the client %q at %s sends load reports far more often than it was asked to: %d were ignored; "+
-			"let it use the interval of the server's response", c.ID, c.Peer, c.LRS.Excess).By(c.ID).See("isobar clients"))
+		b.attend(NewAttention(ExcessReports, "the client %q at %s sends load reports far more often than it was asked to: %s ignored; "+
+			"let it use the interval of the server's response",
+			c.ID, c.Peer, counted(int(c.LRS.Excess), "1 was", "%d were")).By(c.ID).See("isobar clients")) //nolint:gosec // it counts reports
 	}
 }
 

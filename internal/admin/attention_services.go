@@ -88,7 +88,7 @@ func (b *statusBuilder) fit(svc *plan.Service) {
 	case svc.Solution.CeilingScale > raisedSlack:
 		text := "demand exceeds the ceilings"
 		if unused, all := svc.Unused(); unused > 0 { // demand may be what it always was
-			text = fmt.Sprintf("%d of %d endpoints are not used (health), and demand exceeds the ceilings of the others", unused, all)
+			text = fmt.Sprintf("%d of %d endpoints %s not used (health), and demand exceeds the ceilings of the others", unused, all, counted(unused, "is", "are"))
 		}
 		b.aboutf(svc, DemandDoesNotFit, isobar.Locality{}, "%s: Isobar raises them by %.1f%%", text, 100*(svc.Solution.CeilingScale-1))
 	default:
@@ -141,7 +141,8 @@ func (b *statusBuilder) partly(svc *plan.Service, g *isobar.EndpointGroup) {
 	if len(svc.Spec.HealthChecks) == 0 { // there are no votes to show
 		more = "isobar explain %s"
 	}
-	b.attend(NewAttention(EndpointsUnhealthy, "%s: %d of %d endpoints in %s are unhealthy: %s", name, len(down), len(g.Endpoints), g.Locality, someOf(down)).
+	unhealthy := fmt.Sprintf("%d of %s", len(down), counted(len(g.Endpoints), "1 endpoint", "%d endpoints"))
+	b.attend(NewAttention(EndpointsUnhealthy, "%s: %s in %s %s unhealthy: %s", name, unhealthy, g.Locality, counted(len(down), "is", "are"), someOf(down)).
 		Of(name).At(g.Locality).As(severity).See(more, name))
 }
 

@@ -175,6 +175,27 @@ func TestAttentionToThePlan(t *testing.T) {
 	}
 }
 
+// TestOneEndpointWithoutCheckers: an item about one endpoint speaks of one.
+func TestOneEndpointWithoutCheckers(t *testing.T) {
+	for want, shortfalls := range map[string][]health.Shortfall{
+		"nobody probes 1 endpoint: no checker is connected":              {{Why: "no checker is connected"}},
+		"nobody probes 2 endpoints: no checker is connected":             {{Why: "no checker is connected"}, {Why: "no checker is connected"}},
+		"1 endpoint has fewer checkers, or in fewer zones, than asked":   {{Checkers: 1}},
+		"2 endpoints have fewer checkers, or in fewer zones, than asked": {{Checkers: 1}, {Checkers: 2}},
+	} {
+		srv := start(t, newWorld(), func(o *admin.Options) {
+			healthOf(o).health = func(context.Context, string) ([]health.ServiceReport, error) {
+				return []health.ServiceReport{{Service: "legacy", Shortfalls: shortfalls}}, nil
+			}
+		})
+		var s admin.Status
+		do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
+		if a := attends(t, s, admin.CheckersShort); !strings.Contains(a.Text, want) {
+			t.Errorf("%q, want %q", a.Text, want)
+		}
+	}
+}
+
 // TestUnhealthyEndpointsAreExplained: the command that tells more of endpoints that are down
 // answers, also where the service has no health checks.
 func TestUnhealthyEndpointsAreExplained(t *testing.T) {
@@ -196,8 +217,8 @@ func TestUnhealthyEndpointsAreExplained(t *testing.T) {
 			srv := start(t, w, nil)
 			var s admin.Status
 			do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
-			if a := attends(t, s, admin.EndpointsUnhealthy); a.Next != tt.want {
-				t.Errorf("next: %q, want %q", a.Next, tt.want)
+			if a := attends(t, s, admin.EndpointsUnhealthy); a.Next != tt.want || !strings.Contains(a.Text, "1 of 2 endpoints in us-east/b is unhealthy") {
+				t.Errorf("%q, next: %q, want %q", a.Text, a.Next, tt.want)
 			}
 		})
 	}

@@ -319,7 +319,7 @@ func operatorsSay(overrides []isobar.HealthOverride) []string {
 	var out []string
 	for i, o := range overrides {
 		if i == maxOverridesTold {
-			return append(out, fmt.Sprintf("%d more endpoints have a health set by operators: GET /v1/health lists them", len(overrides)-i))
+			return append(out, counted(len(overrides)-i, "1 more endpoint has", "%d more endpoints have")+" a health set by operators: GET /v1/health lists them")
 		}
 		since := ""
 		if !o.Since.IsZero() {

@@ -62,6 +62,13 @@ func (r *Remote) Capacity(ctx context.Context, service string) (CapacityList, er
 	return out, err
 }
 
+// Flows asks for the flows between regions, and for the zones that there are.
+func (r *Remote) Flows(ctx context.Context) (FlowList, error) {
+	var out FlowList
+	err := r.get(ctx, "/v1/flows", nil, &out)
+	return out, err
+}
+
 // MomentAt asks what stood at a moment, of a service or, for an empty name, of all.
 func (r *Remote) MomentAt(ctx context.Context, service string, at time.Time) (Moment, error) {
 	var out Moment

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -340,20 +341,20 @@ func (b *statusBuilder) verdicts(r *health.ServiceReport) {
 func shortOf(list []health.Shortfall) string {
 	for i := range list {
 		if list[i].Checkers > 0 || list[i].Why != list[0].Why {
-			return fmt.Sprintf("%d endpoints have fewer checkers, or in fewer zones, than asked for", len(list))
+			return counted(len(list), "1 endpoint has", "%d endpoints have") + " fewer checkers, or in fewer zones, than asked for"
 		}
 	}
-	return fmt.Sprintf("nobody probes %d endpoints: %s", len(list), list[0].Why)
+	return fmt.Sprintf("nobody probes %s: %s", counted(len(list), "1 endpoint", "%d endpoints"), list[0].Why)
 }
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// counted is one of two sentences, by how many they speak of; the second has a %d.
+// counted is one of two texts, by how many they speak of; the second may have a %d.
 func counted(n int, one, many string) string {
 	if n == 1 {
 		return one
 	}
-	return fmt.Sprintf(many, n)
+	return strings.ReplaceAll(many, "%d", strconv.Itoa(n))
 }
 
 // Certificate is one that the server shows.

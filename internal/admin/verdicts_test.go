@@ -35,7 +35,7 @@ func (p *probes) health(_ context.Context, service string) ([]health.ServiceRepo
 		Service: "legacy", Summary: health.Summary{Endpoints: 1, Down: 1, FailOpen: true},
 		Endpoints: []health.Verdict{{
 			Key: health.Key{Service: "legacy", Address: "127.0.0.1:50051"}, Locality: isobar.MustLocality("us-east/b"),
-			Status: isobar.Timeout, Since: connected, Why: "1 of 1 fresh votes in 1 zones agree",
+			Status: isobar.Timeout, Since: connected, Why: "1 of 1 fresh vote in 1 zone agrees",
 			Votes: []health.Vote{{Checker: "probe-1", Zone: isobar.MustLocality("us-east/b"), Status: isobar.Timeout, Heard: connected, Fresh: true, Counts: true}},
 		}},
 	}
@@ -71,7 +71,7 @@ func TestVerdicts(t *testing.T) {
 		}
 		for _, want := range []string{
 			`"service":"legacy"`, `"fail_open":true`, `"status":"timeout"`, `"since":"1970-01-01T00:15:00Z"`, `"checker":"probe-1"`,
-			`"why":"1 of 1 fresh votes in 1 zones agree"`, `"alarm":{"service":"legacy"`, `"protocols":"http+tcp"`, `"designated":1`,
+			`"why":"1 of 1 fresh vote in 1 zone agrees"`, `"alarm":{"service":"legacy"`, `"protocols":"http+tcp"`, `"designated":1`,
 			`"rejected":2`, `"reason":"cart: 10.0.0.1:80 was not to be probed"`,
 		} {
 			if !strings.Contains(a.body, want) {

@@ -79,6 +79,9 @@ func TestPoolOfSeveralListeners(t *testing.T) {
 	for range 3 {
 		open = append(open, <-accepted)
 	}
+	if got, want := pool.Fullest(), (admission.Use{Peer: "127.0.0.1", Used: 2, Most: 50}); got != want {
+		t.Errorf("the fullest address is %+v, want %+v", got, want)
+	}
 	if c := dial(listeners[1]); !refused(c) {
 		t.Error("a fourth connection was accepted")
 	}

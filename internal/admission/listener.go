@@ -51,6 +51,7 @@ func Listen(l net.Listener, limits Limits) net.Listener {
 		limits.Metrics = NewMetrics(nil)
 	}
 	out := &listener{Listener: l, limits: limits, open: map[string]int{}}
+	limits.Pool.enter(out)
 	if limits.Yield {
 		out.yielding = newYielding()
 		deferAccept(l)
@@ -129,7 +130,7 @@ func (l *listener) enter(c *conn, more int) Reason {
 	switch {
 	case l.total >= l.limits.Most+more:
 		return Connections
-	case l.open[address] >= max(1, l.limits.Most/2)+more:
+	case l.open[address] >= l.mostOfOne()+more:
 		return PeerConnections
 	}
 	if l.limits.Rate != nil {
@@ -150,6 +151,9 @@ func (l *listener) enter(c *conn, more int) Reason {
 	}
 	return ""
 }
+
+// mostOfOne is how many connections one address may have.
+func (l *listener) mostOfOne() int { return max(1, l.limits.Most/2) }
 
 func (l *listener) leave(c *conn) {
 	l.mu.Lock()
@@ -230,6 +234,9 @@ func DivideFiles(limit, mostAdmin int) Files {
 type Pool struct {
 	most int64
 	open atomic.Int64
+
+	mu        sync.Mutex
+	listeners []*listener
 }
 
 // NewPool makes a pool of so many connections.
@@ -237,6 +244,31 @@ func NewPool(most int) *Pool { return &Pool{most: int64(most)} }
 
 // Open returns how many of the connections are open, and how many may be.
 func (p *Pool) Open() (open, most int) { return int(p.open.Load()), int(p.most) }
+
+// enter makes a listener one of those that Fullest looks at.
+func (p *Pool) enter(l *listener) {
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.listeners = append(p.listeners, l)
+	}
+}
+
+// Fullest returns the address with most connections to one listener; zero without connections.
+func (p *Pool) Fullest() (out Use) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.listeners {
+		l.mu.Lock()
+		for address, n := range l.open {
+			if n > out.Used || n == out.Used && address < out.Peer {
+				out = Use{address, n, l.mostOfOne()}
+			}
+		}
+		l.mu.Unlock()
+	}
+	return out
+}
 
 // take reports whether one more connection was below the limit, and counts it. A nil pool has no
 // limit.

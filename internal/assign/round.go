@@ -131,9 +131,13 @@ func (s *step) revertSmallEntry(t *terms, load, full []float64) {
 			left, count, last = left+v, count+1, l
 		}
 	}
+	which := fmt.Sprintf("%d localities, less than %g%% each", count, 100*entryShare)
+	if count == 1 {
+		which = fmt.Sprintf("1 locality, less than %g%%", 100*entryShare)
+	}
 	if count > 0 {
 		s.note(ReasonFull, t.sites[last].Group.Locality,
-			fmt.Sprintf("%.2f%% of the requests enter %d localities, less than %g%% each: those in use have no headroom for them", 100*left, count, 100*entryShare))
+			fmt.Sprintf("%.2f%% of the requests enter %s: those in use have no headroom for them", 100*left, which))
 	}
 }
 

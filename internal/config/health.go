@@ -124,8 +124,12 @@ func readCheckers(v strict.Value) isobar.Checkers {
 		}},
 	})
 	if ok && c.Domains > c.Count {
+		noun := "checkers"
+		if c.Count == 1 {
+			noun = "checker"
+		}
 		at.Errorf("raise count, or write domains: 1 if checkers in one zone may decide alone",
-			"%d checkers can't be in %d failure domains", c.Count, c.Domains)
+			"%d %s can't be in %d failure domains", c.Count, noun, c.Domains)
 	}
 	return c
 }

@@ -70,13 +70,13 @@ func TestShortfalls(t *testing.T) {
 		{"untold", secure, late, health.Limits{}, 0, "no connected checker supports tcp checks with API v3"},
 		{"half told", ranged, late, health.Limits{}, 1, "too few connected checkers support tcp checks with API v2 or later: 1"},
 		{"few", service("web", 1, zoneA), checkersIn(1, zoneA, zoneB), health.Limits{}, 2, "too few connected checkers support tcp checks: 2"},
-		{"one zone", service("web", 1, zoneA), checkersIn(5, zoneA), health.Limits{}, 3, "in 1 zones only; `checkers: {domains: 1}` accepts that"},
+		{"one zone", service("web", 1, zoneA), checkersIn(5, zoneA), health.Limits{}, 3, "in 1 zone only; `checkers: {domains: 1}` accepts that"},
 		{"one zone accepted", one, checkersIn(5, zoneA), health.Limits{}, 3, ""},
 		{"budget", fast, envoys, health.Limits{}, 2, "more checkers would probe it too often: each makes 4 probes/s"},
 		{"as many as agree", fastest, envoys, health.Limits{}, 2, "more checkers would probe it too often: each makes 10 probes/s"},
 		{"as many as agree in zones", strict, envoys, health.Limits{}, 3, "more checkers would probe it too often: each makes 10 probes/s"},
 		{"limit", service("web", 10, zoneA), envoys, health.Limits{CheckerRate: 1}, 2, "checkers are at their limit of 1 probes/s"},
-		{"contradiction", lone, envoys, health.Limits{}, 1, "1 checkers can't be in 2 zones"},
+		{"contradiction", lone, envoys, health.Limits{}, 1, "1 checker can't be in 2 zones"},
 		{"enough", service("web", 1, zoneA), envoys, health.Limits{}, 3, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

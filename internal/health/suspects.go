@@ -44,8 +44,8 @@ type Suspicion struct {
 
 // Text describes it in a sentence.
 func (s *Suspicion) Text() string {
-	return fmt.Sprintf("checkers ended %d times when they were told to probe it (%s): it is given to one checker at a time",
-		s.Ends, strings.Join(s.Checkers, ", "))
+	return fmt.Sprintf("checkers ended %s when they were told to probe it (%s): it is given to one checker at a time",
+		counted(s.Ends, "time", "times"), strings.Join(s.Checkers, ", "))
 }
 
 // suspects are the services that may end their checkers. What a checker was

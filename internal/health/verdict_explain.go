@@ -149,7 +149,7 @@ func (b *VerdictTable) why(l *serviceVotes, r *record, v *Verdict) string {
 	case v.Pending:
 		out = append(out, fmt.Sprintf("new: gets no traffic until its first verdict, or for %s", firstVerdict-b.since(r.appeared).Round(time.Second)))
 	case r.quorum:
-		out = append(out, fmt.Sprintf("%d of %d fresh votes in %d zones agree", t.votes[c], t.fresh, t.zones[c]))
+		out = append(out, agreement(t.votes[c], t.fresh, t.zones[c]))
 	case r.status == isobar.Unknown:
 		out = append(out, "no verdict yet, the configured status counts: "+lacking(&t, l.rule))
 	default:
@@ -178,12 +178,29 @@ func lacking(t *tally, r rule) string {
 	case 2*t.votes[most] <= t.fresh:
 		return fmt.Sprintf("no majority among %d fresh votes", t.fresh)
 	case t.votes[most] < r.least:
-		return fmt.Sprintf("%d fresh vote, %d must agree", t.fresh, r.least)
+		return fmt.Sprintf("%s, %d must agree", counted(t.fresh, "fresh vote", "fresh votes"), r.least)
 	case t.zones[most] < r.domains:
-		return fmt.Sprintf("fresh votes that agree come from %d zones, %d are needed", t.zones[most], r.domains)
+		return fmt.Sprintf("fresh votes that agree come from %s, %d are needed", counted(t.zones[most], "zone", "zones"), r.domains)
 	default:
 		return "the votes are new"
 	}
+}
+
+// agreement says how many votes agree.
+func agreement(votes, fresh, zones int) string {
+	verb := "agree"
+	if votes == 1 {
+		verb = "agrees"
+	}
+	return fmt.Sprintf("%d of %s in %s %s", votes, counted(fresh, "fresh vote", "fresh votes"), counted(zones, "zone", "zones"), verb)
+}
+
+// counted is a number with its noun.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // VerdictAge is for how long verdicts on a service have not been confirmed.

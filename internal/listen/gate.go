@@ -200,6 +200,8 @@ type Use struct {
 	Connections, MostConnections int   // of clients
 	ByFiles                      bool  // the limit of open files allows fewer connections than the configuration
 	Messages, MostMessages       int64 // bytes that clients sent and no handler has read
+	// FullestAddress is the address nearest to its limit of connections to a listener.
+	FullestAddress admission.Use
 	// Peers has the fullest budgets of clients with a certificate and of those without.
 	Peers []PeerUse
 }
@@ -214,7 +216,7 @@ func (g *Gate) Use() Use {
 	open, _ := g.pool.Open()
 	u := Use{
 		Connections: open, MostConnections: g.most, ByFiles: g.most < g.cfg.XDS.Limits().MaxConnections,
-		Messages: g.messages.Used(), MostMessages: g.messages.Most(),
+		Messages: g.messages.Used(), MostMessages: g.messages.Most(), FullestAddress: g.pool.Fullest(),
 	}
 	for _, b := range []*admission.Budgets{g.identities, g.addresses} {
 		streams, localities := b.Fullest()

@@ -53,7 +53,7 @@ func brief(services []string) string {
 	const most = 3
 	text := strings.Join(services[:min(most, len(services))], ", ")
 	if more := len(services) - most; more > 0 {
-		text += fmt.Sprintf(" or %d others", more)
+		text += fmt.Sprintf(" or %d more", more)
 	}
 	return text
 }

@@ -278,7 +278,7 @@ func TestNoneOfTheServicesIsThere(t *testing.T) {
 	_, err := loadgen.Run(t.Context(), loadgen.Options{
 		Target: m.XDSAddress(), Clients: 2, Services: []string{"e", "d", "c", "b", "a"}, Patience: 300 * time.Millisecond,
 	})
-	if err == nil || !strings.Contains(err.Error(), "no assignment of a, b, c or 2 others within 300ms: does the server have these services?") {
+	if err == nil || !strings.Contains(err.Error(), "no assignment of a, b, c or 2 more within 300ms: does the server have these services?") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -172,8 +172,8 @@ func (c *groupConfiguration) settle(entries map[string][]byte) {
 	}
 	if changes := difference(entries, b.entries); b.wrote() && len(changes) > 0 {
 		c.self.AlarmOnce(fmt.Sprintf("this replica had services, health marks or pauses of its own when it joined the group, and they are not in force, "+
-			"because the group has others: %d entries differ (%s). A copy of its own is in its state directory as %s.state",
-			len(changes), listed(changes), singleKey))
+			"because the group has others: %s (%s). A copy of its own is in its state directory as %s.state",
+			counted(len(changes), "differs", "differ"), listed(changes), singleKey))
 	}
 	if b.left != "" {
 		data, err := json.Marshal(leftGroup{})

@@ -176,7 +176,7 @@ func (p *Process) budgetTroubles() []admin.Attention {
 	use := p.Gate.Use()
 	var out []admin.Attention
 	note := func(used, most int64, format string, args ...any) {
-		if most > 0 && float64(used) >= nearlyUsed*float64(most) {
+		if nearly(used, most) {
 			out = append(out, admin.NewAttention(admin.BudgetNearlyUsed, format, append([]any{used, most}, args...)...))
 		}
 	}
@@ -185,6 +185,8 @@ func (p *Process) budgetTroubles() []admin.Attention {
 		how = "the limit of open files allows no more: raise it (LimitNOFILE in systemd, ulimit -n)"
 	}
 	note(int64(use.Connections), int64(use.MostConnections), "%d of %d connections of clients are in use: %s", how)
+	note(int64(use.FullestAddress.Used), int64(use.FullestAddress.Most), "%d of %d connections that one address may have are used by %s: %s; "+
+		"behind a load balancer, set xds.proxy_protocol.from", use.FullestAddress.Peer, how)
 	for _, x := range []struct {
 		what string
 		of   func() (int, int)
@@ -194,15 +196,6 @@ func (p *Process) budgetTroubles() []admin.Attention {
 	}
 	checkers, most := p.HDS.Connections()
 	note(int64(checkers), int64(most), "%d of %d checkers are connected, and that limit is fixed: run fewer")
-	const mebi = 1 << 20
-	used, names := p.XDS.NameMemory()
-	note(used/mebi, names/mebi, "the names that clients subscribe to take %d of %d MiB: raise xds.admission.name_megabytes")
-	used, reports, ofOne, mostOfOne := p.LRS.ReportMemory()
-	note(used/mebi, reports/mebi, "load reports until the next tick take %d of %d MiB: raise xds.admission.report_megabytes")
-	note(ofOne/mebi, mostOfOne/mebi, "load reports of one address without certificate take %d of %d MiB until the next tick: "+
-		"raise xds.admission.report_megabytes, or give its clients certificates")
-	note(use.Messages/mebi, use.MostMessages/mebi,
-		"messages of clients that nobody has taken yet hold %d of %d MiB; above that the connections which hold most are closed")
 	for _, peer := range use.Peers {
 		for _, x := range []struct {
 			admission.Use
@@ -213,8 +206,36 @@ func (p *Process) budgetTroubles() []admin.Attention {
 				x.what, fmt.Sprintf("%.200s", x.Peer), x.setting)
 		}
 	}
+	return append(out, p.memoryTroubles(&use)...)
+}
+
+// memoryTroubles does so for limits of memory.
+func (p *Process) memoryTroubles(use *listen.Use) []admin.Attention {
+	var out []admin.Attention
+	note := func(used, most int64, format string) {
+		const mebi = 1 << 20
+		if nearly(used, most) {
+			out = append(out, admin.NewAttention(admin.BudgetNearlyUsed, format, (used+mebi-1)/mebi, most/mebi))
+		}
+	}
+	const certificates = ", or give its clients certificates"
+	used, most := p.XDS.NameMemory()
+	note(used, most, "the names that clients subscribe to take %d of %d MiB: raise xds.admission.name_megabytes")
+	used, most = p.XDS.AccountMemory()
+	note(used, most, "the names that clients of one address without certificate subscribe to take %d of %d MiB: raise xds.admission.name_megabytes"+certificates)
+	used, most, ofOne, mostOfOne := p.XDS.PollMemory()
+	note(used, most, "what clients that poll subscribe to takes %d of %d MiB, and that limit is fixed: let them open streams")
+	note(ofOne, mostOfOne, "what clients that poll from one address without certificate subscribe to takes %d of %d MiB, and that limit is fixed: "+
+		"let them open streams"+certificates)
+	used, most, ofOne, mostOfOne = p.LRS.ReportMemory()
+	note(used, most, "load reports until the next tick take %d of %d MiB: raise xds.admission.report_megabytes")
+	note(ofOne, mostOfOne, "load reports of one address without certificate take %d of %d MiB until the next tick: "+
+		"raise xds.admission.report_megabytes"+certificates)
+	note(use.Messages, use.MostMessages, "messages of clients that nobody has taken yet hold %d of %d MiB; above that the connections which hold most are closed")
 	return out
 }
+
+func nearly(used, most int64) bool { return most > 0 && float64(used) >= nearlyUsed*float64(most) }
 
 // Operations is what operators see of the loop and of health checks, and do with them. It
 // implements [admin.Planner], [admin.Operator] and [admin.HealthChecks]; what it does not

@@ -224,7 +224,11 @@ func (d *Damping) String() string {
 	case d.Level == 0:
 		return d.why() + ": nothing is damped, because clients do not follow their shares"
 	}
-	return fmt.Sprintf("%s: steps are damped to 1/%d, for %d more ticks at least", d.why(), 1<<d.Level, d.Left)
+	ticks := "ticks"
+	if d.Left == 1 {
+		ticks = "tick"
+	}
+	return fmt.Sprintf("%s: steps are damped to 1/%d, for %d more %s at least", d.why(), 1<<d.Level, d.Left, ticks)
 }
 
 func (d *Damping) why() string {

@@ -79,8 +79,8 @@ func kubernetesTroubles(cluster *kubernetes.Provider) []admin.Attention {
 			out = append(out, admin.NewAttention(code, "%s: %s", svc.Name, text).Of(svc.Name))
 		}
 		if svc.LeftOut > 0 {
-			out = append(out, admin.NewAttention(admin.EndpointsLeftOut, "%s: %d endpoints of the Kubernetes cluster are left out: %s",
-				svc.Name, svc.LeftOut, svc.Reason).Of(svc.Name))
+			out = append(out, admin.NewAttention(admin.EndpointsLeftOut, "%s: %s left out: %s",
+				svc.Name, leftOut(svc.LeftOut), svc.Reason).Of(svc.Name))
 		}
 	}
 	for i := range st.Policies {
@@ -152,4 +152,11 @@ func (s *Set) Place(ctx context.Context, peer string, n *rpc.Node) {
 		s.log.Warn("a client has no locality: the Kubernetes Node that it names has no zone label",
 			"node", n.ID, "peer", peer, "kubernetes_node", n.Machine, "error", err, "skipped_lines", skipped)
 	}
+}
+
+func leftOut(endpoints int) string {
+	if endpoints == 1 {
+		return "1 endpoint of the Kubernetes cluster is"
+	}
+	return fmt.Sprintf("%d endpoints of the Kubernetes cluster are", endpoints)
 }

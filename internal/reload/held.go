@@ -131,7 +131,7 @@ func (c *Configuration) hold(next *config.Live, digest string) (map[string]*held
 	_, silent := c.subscribers()
 	leaving, cluster := c.leaving(next, silent)
 	if cluster > 0 {
-		return nil, &heldChangeError{digest: digest, what: fmt.Sprintf("%d services of the Kubernetes cluster that clients send to", cluster)}
+		return nil, &heldChangeError{digest: digest, what: counted(cluster, "service", "services") + " of the Kubernetes cluster that clients send to"}
 	}
 	for i := range leaving {
 		spec := leaving[i].Service

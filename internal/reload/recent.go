@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"time"
@@ -18,6 +19,9 @@ type contents struct {
 	services map[string]bool
 	places   map[place]bool // localities in which the file itself has endpoints
 	own      map[string]bool
+
+	endpoints map[string]extent // of services of the file itself
+	earlier   map[string]int    // the most that such services had before recent changes
 }
 
 // place is a locality of a service.
@@ -28,10 +32,10 @@ type place struct {
 
 // contentsOf tells what a configuration has; services are the names of all of its services.
 func contentsOf(c *config.Live, services map[string]bool) contents {
-	out := contents{services: services, places: map[place]bool{}, own: map[string]bool{}}
+	out := contents{services: services, places: map[place]bool{}, own: map[string]bool{}, endpoints: map[string]extent{}}
 	for i := range c.Services {
 		spec := &c.Services[i]
-		out.own[spec.Name] = true
+		out.own[spec.Name], out.endpoints[spec.Name] = true, extentOf(spec)
 		for j := range spec.Localities {
 			if at := &spec.Localities[j]; len(at.Endpoints) > 0 {
 				out.places[place{spec.Name, at.Locality}] = true
@@ -52,8 +56,14 @@ func (c *contents) forget(services []string) {
 	for _, name := range services {
 		delete(c.services, name)
 		delete(c.own, name)
+		delete(c.endpoints, name)
 	}
 	maps.DeleteFunc(c.places, func(at place, _ bool) bool { return !c.services[at.service] })
+}
+
+// takenBy is removedBy, or else thinnedBy.
+func (c *contents) takenBy(next *contents) string {
+	return cmp.Or(c.removedBy(next), c.thinnedBy(next))
 }
 
 // removedBy says how much of it another configuration does not have, where that is
@@ -89,6 +99,7 @@ func (c *contents) remember(x *removedAt, discovered bool) {
 	}
 	if !discovered {
 		maps.Copy(c.places, x.places)
+		c.had(x.endpoints)
 	}
 }
 
@@ -97,6 +108,8 @@ type removedAt struct {
 	at       time.Time
 	services map[string]bool
 	places   map[place]bool
+
+	endpoints map[string]int // that services had before which lost some
 }
 
 // recentRemovals are those of the last changes.
@@ -110,7 +123,7 @@ func (r *recentRemovals) note(before, after *contents, now time.Time) {
 			kept = append(kept, x)
 		}
 	}
-	gone := removedAt{at: now, services: map[string]bool{}, places: map[place]bool{}}
+	gone := removedAt{at: now, services: map[string]bool{}, places: map[place]bool{}, endpoints: thinnedFrom(before, after)}
 	for name := range before.services {
 		if !after.services[name] {
 			gone.services[name] = true
@@ -121,7 +134,7 @@ func (r *recentRemovals) note(before, after *contents, now time.Time) {
 			gone.places[at] = true
 		}
 	}
-	if len(gone.services)+len(gone.places) > 0 {
+	if !gone.empty() {
 		kept = append(kept, gone)
 	}
 	*r = kept

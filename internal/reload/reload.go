@@ -339,6 +339,9 @@ func (c *Configuration) outdatedDefaults(next *config.Live) string {
 	if n == 0 {
 		return ""
 	}
+	if n == 1 {
+		return "defaults have changed, but 1 service of the API keeps the defaults that were in force when it was written; write it again to have the new ones"
+	}
 	return fmt.Sprintf("defaults have changed, but %d services of the API keep the defaults that were in force when they were written; "+
 		"write them again to have the new ones", n)
 }

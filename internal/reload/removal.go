@@ -19,21 +19,22 @@ const fewRemoved = 1
 func (c *Configuration) lost(name string, next *config.Live) error {
 	now := c.settings.Current()
 	var out []config.Problem
-	note := func(n int, text, hint string) {
+	note := func(n int, section, one, many, hint string) {
 		if n == 0 {
 			return
 		}
-		p := config.Problem{File: name, Text: fmt.Sprintf(text, n), Hint: hint}
+		p := config.Problem{File: name, Text: section + ": missing, but " + counted(n, one, many), Hint: hint}
 		p.Line, p.Column = 1, 1
 		out = append(out, p)
 	}
 	if next.Services == nil {
 		note(missing(ownNames(now), listedNames(next)),
-			"services: missing, but %d of this file are in force and stay", "write services: [] to remove them")
+			"services", "service of this file is in force and stays", "services of this file are in force and stay", "write services: [] to remove them")
 	}
 	if !next.Discovery.Given {
 		note(missing(append(listedNames(now), c.providers.ClusterNames(now)...), ownNames(next)),
-			"discovery: missing, but %d services whose endpoints it lists are in force and stay", "write discovery: {} to remove them")
+			"discovery", "service whose endpoints it lists is in force and stays", "services whose endpoints it lists are in force and stay",
+			"write discovery: {} to remove them")
 	}
 	if len(out) == 0 {
 		return nil
@@ -164,7 +165,7 @@ func (c *Configuration) removalFrom(have contents, before, next *config.Live, no
 		}
 		have.forget(ownNames(before))
 	}
-	if what := have.removedBy(&left); what != "" {
+	if what := have.takenBy(&left); what != "" {
 		return what
 	}
 	earlier := false
@@ -177,7 +178,7 @@ func (c *Configuration) removalFrom(have contents, before, next *config.Live, no
 	if !earlier {
 		return ""
 	}
-	what := have.removedBy(&left)
+	what := have.takenBy(&left)
 	if what != "" {
 		what += ", together with earlier removals"
 	}
@@ -185,7 +186,7 @@ func (c *Configuration) removalFrom(have contents, before, next *config.Live, no
 }
 
 // Removes implements [admin.Configuration]: it says what [contents.removedBy] says of the services of
-// the API.
+// the API. Programs write those, and their endpoints come and go: fewer of them are no such removal.
 func (c *Configuration) Removes(services []isobar.Service) string {
 	before := &config.Live{}
 	for _, o := range c.registry.Objects() {
@@ -207,4 +208,12 @@ func missingOf[K comparable](before, after map[K]bool) (n int) {
 		}
 	}
 	return n
+}
+
+// counted is a number with its noun.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

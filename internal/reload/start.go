@@ -36,6 +36,8 @@ type SavedRemoval struct {
 	At       time.Time    `json:"at"`
 	Services []string     `json:"services,omitempty"`
 	Places   []SavedPlace `json:"places,omitempty"`
+
+	Endpoints map[string]int `json:"endpoints,omitempty"` // that services had before which lost some
 }
 
 // SavedPlace is a locality of a service.
@@ -197,7 +199,7 @@ func (c *Configuration) savedRates(saved *Configured) map[string]float64 {
 func (r *recentRemovals) saved() []SavedRemoval {
 	var out []SavedRemoval
 	for _, x := range *r {
-		s := SavedRemoval{At: x.at, Services: slices.Sorted(maps.Keys(x.services))}
+		s := SavedRemoval{At: x.at, Services: slices.Sorted(maps.Keys(x.services)), Endpoints: x.endpoints}
 		for at := range x.places {
 			s.Places = append(s.Places, SavedPlace{Service: at.service, Locality: at.locality})
 		}
@@ -213,7 +215,7 @@ func recentOf(saved []SavedRemoval, now time.Time) recentRemovals {
 		if s.At.After(now) {
 			s.At = now
 		}
-		x := removedAt{at: s.At, services: map[string]bool{}, places: map[place]bool{}}
+		x := removedAt{at: s.At, services: map[string]bool{}, places: map[place]bool{}, endpoints: s.Endpoints}
 		for _, name := range s.Services {
 			x.services[name] = true
 		}

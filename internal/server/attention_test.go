@@ -281,7 +281,7 @@ func TestAttentionToServices(t *testing.T) {
 		for _, l := range cfg.Services[0].Localities {
 			all += len(l.Endpoints)
 		}
-		want := fmt.Sprintf("checkout: 1 of %d endpoints are not used (health), and demand exceeds the ceilings of the others: Isobar raises them by ", all)
+		want := fmt.Sprintf("checkout: 1 of %d endpoints is not used (health), and demand exceeds the ceilings of the others: Isobar raises them by ", all)
 		inWorld(t, cfg, func(w *world) {
 			w.start(everywhere(4000)...)
 			w.ticks(20)

@@ -73,7 +73,7 @@ func TestEndpointsFromKubernetes(t *testing.T) {
 		return slices.ContainsFunc(w.status().Attention, func(a admin.Attention) bool { return a.Code == admin.EndpointsLeftOut })
 	})
 	attends(t, w.status(), admin.EndpointsLeftOut)
-	w.attention(admin.EndpointsLeftOut, "cart.shop:80: 1 endpoints of the Kubernetes cluster are left out: endpoint 10.1.0.3 is in zone nowhere, whose region is not known")
+	w.attention(admin.EndpointsLeftOut, "cart.shop:80: 1 endpoint of the Kubernetes cluster is left out: endpoint 10.1.0.3 is in zone nowhere, whose region is not known")
 	api.Remove(apitest.Service("shop", "cart"))
 	w.in("checkout.shop:80")
 	w.writeText("services: []\ndiscovery: {}\n")
@@ -141,7 +141,7 @@ func TestKubernetesServicesUnderLoad(t *testing.T) {
 	}
 	w.writeText("services: [{name: other, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}, {name: \"checkout.shop:80\", localities: [{locality: us/a, endpoints: [\"10.0.0.2:80\"]}]}]\ndiscovery: {}\n")
 	held, err := w.Reload("")
-	if want := "removes 1 services of the Kubernetes cluster that clients send to"; !strings.Contains(fmt.Sprint(err), want) || held == nil {
+	if want := "removes 1 service of the Kubernetes cluster that clients send to"; !strings.Contains(fmt.Sprint(err), want) || held == nil {
 		t.Fatalf("%v, %+v, want %q", err, held, want)
 	}
 	w.in("cart.shop:80", "checkout.shop:80", "other")

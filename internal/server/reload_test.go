@@ -70,7 +70,7 @@ func TestBadFilesKeepTheLastGood(t *testing.T) {
 	}
 	for i, tc := range []struct{ name, text, says string }{
 		{"empty", "", "the document is empty"},
-		{"without services", file(""), "services: missing, but 1 of this file are in force and stay"},
+		{"without services", file(""), "services: missing, but 1 service of this file is in force and stays"},
 		{"blank services", file("services:\n"), "services"},
 		{"blank localities", file("services:\n- name: checkout\n  localities:\n"), "localities"},
 		{"null service", file("services: [null]\n"), "services"},
@@ -198,7 +198,7 @@ func TestReloadTellsOfDefaultsThatDoNotReachTheAPI(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	write("defaults: {mode: observe}\n")
 	testhelp.Eventually(t, "the warning", func() bool {
-		return strings.Contains(log.String(), "defaults have changed, but 1 services of the API keep the defaults")
+		return strings.Contains(log.String(), "defaults have changed, but 1 service of the API keeps the defaults")
 	})
 }
 
@@ -211,8 +211,8 @@ func TestLostSectionsAreRefused(t *testing.T) {
 		twoOwn    = "services: [{name: checkout, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}, {name: far, localities: [{locality: us/a, endpoints: [\"10.0.0.2:80\"]}]}]\n"
 		listed    = "discovery: {xds: {server: \"127.0.0.1:1\", services: [{name: far}]}}\n"
 		twoListed = "discovery: {xds: {server: \"127.0.0.1:1\", services: [{name: far}, {name: checkout}]}}\n"
-		noOwn     = "services: missing, but 1 of this file are in force and stay"
-		noListed  = "discovery: missing, but 1 services whose endpoints it lists are in force and stay"
+		noOwn     = "services: missing, but 1 service of this file is in force and stays"
+		noListed  = "discovery: missing, but 1 service whose endpoints it lists is in force and stays"
 	)
 	tests := []struct {
 		name, file string
@@ -280,7 +280,7 @@ func TestReloadMissesServicesBesideASource(t *testing.T) {
 	}
 	testhelp.Eventually(t, "the service of the file", func() bool { return s.Plan() != nil && serves() })
 	write(source)
-	testhelp.Eventually(t, "the refusal", func() bool { return strings.Contains(log.String(), "services: missing, but 1 of this file") })
+	testhelp.Eventually(t, "the refusal", func() bool { return strings.Contains(log.String(), "services: missing, but 1 service of this file") })
 	if !serves() {
 		t.Error("the services are gone with half of the file")
 	}

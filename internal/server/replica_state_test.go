@@ -247,7 +247,7 @@ func TestEngineLosesWrites(t *testing.T) {
 	})
 	testhelp.Eventually(t, "an alarm names the pause", func() bool {
 		alarms := m.group().Alarms
-		return len(alarms) == 1 && strings.Contains(alarms[0], "1 entries are written again: ") && strings.Contains(alarms[0], "checkout")
+		return len(alarms) == 1 && strings.Contains(alarms[0], "1 entry is written again: ") && strings.Contains(alarms[0], "checkout")
 	})
 	attends(t, m.status(), admin.GroupEvent)
 	m.writes("POST", "/v1/resume", `{"service": "checkout"}`)

@@ -163,7 +163,7 @@ func TestPreviewForetells(t *testing.T) {
 		if code := w.order("/v1/plan", "servces: []", &refused); code != 400 || refused.Place != "1:1" {
 			t.Errorf("a file with a fault: %d %+v", code, refused)
 		}
-		if code := w.order("/v1/plan", "{}", &refused); code != 400 || refused.Place != "1:1" || !strings.Contains(refused.Error, "but 1 of this file are in force") {
+		if code := w.order("/v1/plan", "{}", &refused); code != 400 || refused.Place != "1:1" || !strings.Contains(refused.Error, "but 1 service of this file is in force") {
 			t.Errorf("a file that has lost its services, as a reload would refuse: %d %+v", code, refused)
 		}
 		if code := w.order("/v1/plan", "services: []", &out); code != 200 || len(out.Services) != 1 || out.Services[0].Change != plan.ChangeRemoved {

@@ -5,7 +5,7 @@ var clientPages = map[string][]pageCommand{
 	"docs/how-to/grpc.md": {
 		{line: "isobar bootstrap grpc --server isobar.example:18000 --cluster shop --locality us-east/b > bootstrap.json", prints: `"server_uri": "localhost:`},
 		{line: "GRPC_XDS_BOOTSTRAP=bootstrap.json ./your-client     # dials xds:///checkout", prints: `"served":\{"page":5\}`, starts: true},
-		{line: "isobar clients", prints: `1 of 1 clients in sync, on \d streams`},
+		{line: "isobar clients", prints: `1 of 1 client in sync, on \d streams?`},
 		{line: "isobar bootstrap grpc --server isobar.example:18000 --cluster checkout --locality us-east/b --server-listeners > bootstrap.json", prints: "server_listener_resource_name_template"},
 		{line: "isobar bootstrap grpc --server isobar.example:18000 --cluster checkout --locality us-east/b --listener-cert /etc/tls/cert.pem --listener-key /etc/tls/key.pem --listener-client-ca /etc/tls/ca.pem > bootstrap.json", prints: "file_watcher"},
 		{line: "keytool -importcert -noprompt -alias isobar -file ca.pem -keystore trust.p12 -storetype PKCS12 -storepass changeit", prints: "added"},
@@ -60,7 +60,7 @@ var operatorPages = map[string][]pageCommand{
 		{line: "go run ./examples/backend -listen 127.0.0.1:50051,127.0.0.1:50052,127.0.0.1:50061 -service-time 8ms", as: `go run -C "$REPOSITORY" ./examples/backend -listen 127.0.0.1:50051,127.0.0.1:50052,127.0.0.1:50061 -service-time 8ms`, prints: "listening", starts: true},
 		{line: "./isobar bootstrap grpc --cluster shop --locality us-east/b > bootstrap.json", as: "./isobar bootstrap grpc --server 127.0.0.1:18000 --cluster shop --locality us-east/b > bootstrap.json", prints: `"server_uri"`},
 		{line: "GRPC_XDS_BOOTSTRAP=bootstrap.json go run ./examples/client", as: `GRPC_XDS_BOOTSTRAP="$PWD/bootstrap.json" go run -C "$REPOSITORY" ./examples/client`, prints: "127.0.0.1:50051", starts: true},
-		{line: "./isobar clients", prints: "1 of 1 clients in sync"},
+		{line: "./isobar clients", prints: "1 of 1 client in sync"},
 		{line: "./isobar explain checkout --from us-east/b", prints: "us-east/b"},
 	},
 	"docs/how-to/capacity.md": {

@@ -32,13 +32,14 @@ type IsobarOptions struct {
 	// Config is YAML that is added to the listeners, the state directory and
 	// what makes the server stop at once.
 	Config string
+	XDS    string   // YAML that is added to the section xds, such as ", max_streams: 10"
 	Env    []string // added to that of this process
 	Stdout io.Writer
 	Stderr io.Writer
 }
 
 const listeners = `
-xds: {listen: %q}
+xds: {listen: %q%s}
 admin: {listen: %q, writable: true}
 state_dir: %q
 stop_spread: 0s
@@ -65,7 +66,7 @@ func StartIsobar(ctx context.Context, o IsobarOptions) (_ *Isobar, err error) {
 		}
 	}
 	file := filepath.Join(s.dir, "isobar.yaml")
-	text := fmt.Sprintf(listeners, s.XDS, s.Admin, filepath.Join(s.dir, "state")) + o.Config
+	text := fmt.Sprintf(listeners, s.XDS, o.XDS, s.Admin, filepath.Join(s.dir, "state")) + o.Config
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

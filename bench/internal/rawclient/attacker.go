@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"net"
+	"net/netip"
 	"sync"
 
 	"golang.org/x/net/http2"
@@ -29,10 +31,30 @@ type Attacker struct {
 	err    error
 }
 
+// Way is how connections are made.
+type Way struct {
+	From netip.Addr  // local address; the zero value is any
+	TLS  *tls.Config // nil = plaintext
+}
+
+// Dial connects.
+func (w *Way) Dial(ctx context.Context, address string, protocols ...string) (net.Conn, error) {
+	d := &net.Dialer{Timeout: dialTimeout}
+	if w.From.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(w.From, 0))
+	}
+	if w.TLS == nil {
+		return d.DialContext(ctx, "tcp", address)
+	}
+	config := w.TLS.Clone()
+	config.NextProtos = protocols
+	return (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, "tcp", address)
+}
+
 // NewAttacker connects. If it is deaf it reads nothing that the server sends but
 // for windows, and answers nothing.
-func NewAttacker(ctx context.Context, address string, deaf bool) (*Attacker, error) {
-	raw, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", address)
+func NewAttacker(ctx context.Context, way *Way, address string, deaf bool) (*Attacker, error) {
+	raw, err := way.Dial(ctx, address, http2.NextProtoTLS)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,11 @@ func (e *Error) Error() string {
 		lines = append(lines, p.String())
 	}
 	if e.Omitted > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more errors", e.Omitted))
+		more := fmt.Sprintf("and %d more errors", e.Omitted)
+		if e.Omitted == 1 {
+			more = "and 1 more error"
+		}
+		lines = append(lines, more)
 	}
 	return strings.Join(lines, "\n")
 }

@@ -146,7 +146,7 @@ func (v Value) Duration(lo, hi time.Duration) (time.Duration, bool) {
 	d, err := time.ParseDuration(n.text)
 	switch {
 	case err != nil:
-		v.Errorf("write it like 5s or 1m30s", "\"%s\" is not a duration", clip(n.text))
+		v.Errorf(meantDuration(n.text, lo, hi), "\"%s\" is not a duration", clip(n.text))
 	case d < lo || d > hi:
 		v.Errorf("write a duration from "+short(lo)+" to "+short(hi), "%s is out of range", clip(n.text))
 	default:
@@ -164,6 +164,19 @@ func withUnit(number string, lo, hi time.Duration) string {
 		}
 	}
 	return "write a duration from " + short(lo) + " to " + short(hi)
+}
+
+// meantDuration gives the hint for a text that is no duration: a number in quotes lacks
+// the unit as one without quotes does, and spaces may not stand in a duration.
+func meantDuration(text string, lo, hi time.Duration) string {
+	joined := strings.Join(strings.Fields(text), "")
+	if d, err := time.ParseDuration(joined); err == nil && lo <= d && d <= hi {
+		return "write it as " + joined
+	}
+	if _, err := strconv.ParseFloat(joined, 64); err == nil && !oddText(joined) {
+		return withUnit(joined, lo, hi)
+	}
+	return "write it like 5s or 1m30s"
 }
 
 // short writes a duration without the zero parts that Duration.String adds.

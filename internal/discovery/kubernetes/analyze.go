@@ -153,7 +153,11 @@ func (a *Analysis) servicesFound(listed []table.Listed) (out []Finding) {
 		l := &listed[i]
 		is[l.Name] = true
 		if l.Counts.LeftOut > 0 {
-			out = append(out, Finding{Object: "Service " + l.Name, Message: fmt.Sprintf("%d endpoints are left out: %s", l.Counts.LeftOut, l.Reason)})
+			which := "1 endpoint is"
+			if l.Counts.LeftOut != 1 {
+				which = fmt.Sprintf("%d endpoints are", l.Counts.LeftOut)
+			}
+			out = append(out, Finding{Object: "Service " + l.Name, Message: which + " left out: " + l.Reason})
 		}
 	}
 	if a.services == 0 {

@@ -190,7 +190,7 @@ func TestPorts(t *testing.T) {
 	got := []string{text(&changed[0]), text(&changed[1]), changed[0].Reason, changed[1].Reason}
 	expected := []string{
 		"checkout.shop:80 east/a: 10.0.0.1=h 10.0.0.2:8081=h", "checkout.shop:9090 east/a: 10.0.0.2:9000=h",
-		"", "1 endpoints have no port admin: name it in targetPort of the Service as the Pods do",
+		"", "1 endpoint has no port admin: name it in targetPort of the Service as the Pods do",
 	}
 	if !slices.Equal(got, expected) {
 		t.Errorf("got  %q\nwant %q", got, expected)

@@ -248,7 +248,11 @@ func (b *builder) add(members []member, port Port) {
 		}
 	}
 	if unnamed > 0 {
-		b.rejected.notef(unnamed, "%d endpoints have no port %s: name it in targetPort of the Service as the Pods do", unnamed, portName(port))
+		which := "1 endpoint has"
+		if unnamed != 1 {
+			which = fmt.Sprintf("%d endpoints have", unnamed)
+		}
+		b.rejected.notef(unnamed, "%s no port %s: name it in targetPort of the Service as the Pods do", which, portName(port))
 	}
 }
 
