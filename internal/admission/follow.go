@@ -73,7 +73,7 @@ func (c *messageConn) follow(b []byte) int {
 	n := c.in.walk(b, c.visitIn)
 	opened := c.opened
 	c.mu.Unlock()
-	c.all.relieve()
+	c.all.relieve(c.left)
 	if opened == 0 || c.all.pace == nil {
 		return n
 	}

@@ -1,7 +1,10 @@
 package admission
 
 import (
+	"cmp"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +22,8 @@ type Messages struct {
 	pace    func(address string, streams int) time.Duration
 	metrics *Metrics
 	used    atomic.Int64
+
+	relieving chan struct{} // capacity 1: one caller relieves at a time
 
 	mu   sync.Mutex
 	open map[holder]struct{}
@@ -44,7 +49,7 @@ const (
 // connection of the address that holds most is closed, and closed is called with its address and
 // the memory that it held.
 func NewMessages(memory int64, m *Metrics, closed func(peer net.Addr, bytes int64)) *Messages {
-	return &Messages{most: memory / ofParts * usedParts, metrics: m, closed: closed, open: map[holder]struct{}{}}
+	return &Messages{most: memory / ofParts * usedParts, metrics: m, closed: closed, open: map[holder]struct{}{}, relieving: make(chan struct{}, 1)}
 }
 
 // Pace asks, before streams that an address opens are handed on, how long that has
@@ -78,35 +83,89 @@ func (m *Messages) follow(c net.Conn) *messageConn {
 	return f
 }
 
-// relieve closes connections until the memory is below the limit.
-func (m *Messages) relieve() {
+// relieve ends holders until the memory is below the limit: always the largest of the address that holds
+// most. One caller at a time does so, and the others wait: they would take more memory meanwhile.
+// A holder that was ended waits no longer, because what it has is to be freed.
+func (m *Messages) relieve(ended <-chan struct{}) {
+	if m.used.Load() <= m.most {
+		return
+	}
+	select {
+	case m.relieving <- struct{}{}:
+	case <-ended:
+		return
+	}
+	defer func() { <-m.relieving }()
 	for m.used.Load() > m.most {
-		h := m.heaviest()
-		if h == nil {
+		all := m.byAddress()
+		if len(all) == 0 {
 			return
 		}
-		from, bytes := h.end()
-		m.metrics.refuse(ofClients, PartMessages)
-		m.closed(from, bytes)
+		for len(all) > 0 && m.used.Load() > m.most {
+			at := fullest(all)
+			from, bytes := all[at].take().end()
+			m.metrics.refuse(ofClients, PartMessages)
+			m.closed(from, bytes)
+			if len(all[at].holders) == 0 {
+				all = slices.Delete(all, at, at+1)
+			}
+		}
 	}
 }
 
-// heaviest is the largest holder of the address that holds most.
-func (m *Messages) heaviest() holder {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	by := map[string]int64{}
-	for h := range m.open {
-		address, bytes := h.of()
-		by[address] += bytes
-	}
-	var out holder
-	var most [2]int64
-	for h := range m.open {
-		address, bytes := h.of()
-		if of := [2]int64{by[address], bytes}; bytes > 0 && (of[0] > most[0] || of[0] == most[0] && bytes > most[1]) {
-			out, most = h, of
+// weighed is a holder with its memory, in bytes.
+type weighed struct {
+	holder
+
+	bytes int64
+}
+
+// addressHolders are the holders of one address that hold something, the largest last.
+type addressHolders struct {
+	holders []weighed
+	bytes   int64
+}
+
+// take removes the largest.
+func (a *addressHolders) take() holder {
+	last := len(a.holders) - 1
+	out := a.holders[last]
+	a.holders, a.bytes = a.holders[:last], a.bytes-out.bytes
+	return out.holder
+}
+
+// fullest is the address that holds most, and of several that with the largest holder.
+func fullest(all []addressHolders) (at int) {
+	for i := range all {
+		a, most := &all[i], &all[at]
+		if a.bytes > most.bytes || a.bytes == most.bytes && a.holders[len(a.holders)-1].bytes > most.holders[len(most.holders)-1].bytes {
+			at = i
 		}
+	}
+	return at
+}
+
+// byAddress lists what holds something.
+func (m *Messages) byAddress() []addressHolders {
+	m.mu.Lock()
+	open := slices.Collect(maps.Keys(m.open))
+	m.mu.Unlock()
+	index := map[string]int{}
+	var out []addressHolders
+	for _, h := range open {
+		address, bytes := h.of()
+		if bytes <= 0 {
+			continue
+		}
+		i, known := index[address]
+		if !known {
+			i = len(out)
+			index[address], out = i, append(out, addressHolders{})
+		}
+		out[i].holders, out[i].bytes = append(out[i].holders, weighed{h, bytes}), out[i].bytes+bytes
+	}
+	for i := range out {
+		slices.SortFunc(out[i].holders, func(x, y weighed) int { return cmp.Compare(x.bytes, y.bytes) })
 	}
 	return out
 }
@@ -129,7 +188,9 @@ func (c *messageConn) of() (address string, bytes int64) { return c.address, c.h
 // end implements holder.
 func (c *messageConn) end() (from net.Addr, bytes int64) {
 	bytes = c.leave()
-	_ = c.Conn.Close() // reads and writes fail then, which ends the connection for gRPC, too
+	// Reads and writes fail then, which ends the connection for gRPC, too. TLS may wait for a client that does
+	// not read, while other clients wait for this memory.
+	go func() { _ = c.Conn.Close() }()
 	return c.RemoteAddr(), bytes
 }
 
@@ -140,6 +201,8 @@ type Body struct {
 	from   net.Addr
 	cancel func()
 
+	ended chan struct{} // closed when it is gone
+
 	mu   sync.Mutex
 	kept int64
 	gone bool
@@ -148,7 +211,7 @@ type Body struct {
 // Body counts the memory of a client's request over HTTP. Close it with the request. If messages
 // take too much, cancel may be called, which has to end the request.
 func (m *Messages) Body(from net.Addr, cancel func()) *Body {
-	b := &Body{all: m, from: from, cancel: cancel}
+	b := &Body{all: m, from: from, cancel: cancel, ended: make(chan struct{})}
 	m.enter(b)
 	return b
 }
@@ -164,7 +227,7 @@ func (b *Body) Keeps(bytes int) {
 		b.kept = int64(bytes)
 	}
 	b.mu.Unlock()
-	b.all.relieve()
+	b.all.relieve(b.ended)
 }
 
 // Close says that nothing is kept any more.
@@ -176,6 +239,9 @@ func (b *Body) leave() (bytes int64) {
 	defer b.mu.Unlock()
 	bytes = b.kept
 	b.all.used.Add(-bytes)
+	if !b.gone {
+		close(b.ended)
+	}
 	b.kept, b.gone = 0, true
 	return bytes
 }

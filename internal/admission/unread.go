@@ -133,7 +133,7 @@ func (u *Unread) Waits(bytes int) {
 		c.hold(more)
 	}
 	c.mu.Unlock()
-	c.all.relieve()
+	c.all.relieve(c.left)
 }
 
 // Keeps says how many bytes the handler keeps from now on of messages that it has taken.
@@ -148,7 +148,7 @@ func (u *Unread) Keeps(bytes int) {
 		u.kept = int64(bytes)
 	}
 	c.mu.Unlock()
-	c.all.relieve()
+	c.all.relieve(c.left)
 }
 
 // Taken says that the handler of the stream has taken a message.

@@ -43,6 +43,9 @@ func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return nil, http.StatusRequestEntityTooLarge, err
 	}
+	if errors.Is(err, context.Canceled) {
+		return nil, http.StatusServiceUnavailable, err
+	}
 	return nil, http.StatusBadRequest, err
 }
 
@@ -93,6 +96,9 @@ func readAll(ctx context.Context, in io.Reader, besides int) ([]byte, error) {
 	for {
 		if len(body) == cap(body) {
 			Keeps(ctx, 2*cap(body)+besides)
+			if err := ctx.Err(); err != nil { // too much is kept, and this request was ended for it
+				return nil, err
+			}
 			body = append(make([]byte, 0, 2*cap(body)), body...)
 		}
 		n, err := in.Read(body[len(body):cap(body)])

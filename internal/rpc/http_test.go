@@ -28,6 +28,41 @@ func TestRefusalOfAnEndedPoll(t *testing.T) {
 	}
 }
 
+// keeper ends a request once it keeps more than so many bytes.
+type keeper struct {
+	most int
+	end  context.CancelFunc
+}
+
+func (k keeper) Waits(int) {}
+
+func (k keeper) Keeps(bytes int) {
+	if bytes > k.most {
+		k.end()
+	}
+}
+
+// endless is a body that does not notice that its request was ended.
+type endless struct{ read int }
+
+func (e *endless) Read(b []byte) (int, error) {
+	e.read += len(b)
+	return len(b), nil
+}
+
+// TestEndedPollsKeepNoMore: a poll that is ended because it keeps too much takes no larger buffer for the rest.
+func TestEndedPollsKeepNoMore(t *testing.T) {
+	const most = 64 << 10
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	body := &endless{}
+	r := httptest.NewRequestWithContext(rpc.WithUnread(ctx, keeper{most, cancel}), http.MethodPost, "/", body)
+	_, code, err := rpc.ReadPoll(httptest.NewRecorder(), r)
+	if body.read > most || code != http.StatusServiceUnavailable || err == nil {
+		t.Errorf("%d bytes of the body were read, want at most %d; %d, %v", body.read, most, code, err)
+	}
+}
+
 // TestRefusalsOfPolls: who polls is refused as who has a stream is. Those for
 // whom there is no room are told to come back, each at a time of its own.
 func TestRefusalsOfPolls(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 func TestAttentionToLimitsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "isobar.yaml")
-	text := "xds: {listen: \"127.0.0.1:0\", admission: {max_connections: 10, name_megabytes: 16}}\nadmin: {listen: \"127.0.0.1:0\"}\nstop_spread: 0s\nservices: []\n"
+	text := "xds: {listen: \"127.0.0.1:0\", admission: {max_connections: 10, name_megabytes: 16}}\nadmin: {listen: \"127.0.0.1:0\"}\nstop_spread: 0s\nservices: [{name: checkout, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}]\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -51,16 +51,21 @@ func TestAttentionToLimitsOfOneAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := make([]string, 3_300)
-	for i := range names {
-		names[i] = fmt.Sprint("name-", i)
-	}
-	if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: nodeIn("many", "us/a"), TypeUrl: resource.EndpointsURL, ResourceNames: names}); err != nil {
-		t.Fatal(err)
+	for i := range 2 { // one after the other: a name takes more until it is answered
+		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := []string{"checkout"}
+		for j := range 1_600 {
+			names = append(names, fmt.Sprintf("name-%d-%d", i, j))
+		}
+		if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: nodeIn("many", "us/a"), TypeUrl: resource.EndpointsURL, ResourceNames: names}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	told("the names that clients of one address without certificate subscribe to take 2 of 2 MiB: raise xds.admission.name_megabytes")
 }

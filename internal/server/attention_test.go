@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -494,6 +496,36 @@ func TestAttentionToState(t *testing.T) {
 			if s := w.status(); !s.OK {
 				t.Errorf("with room on the disk, an hour later: %q", admin.AttentionTexts(s.Attention))
 			}
+		})
+	})
+}
+
+// TestAttentionToTheStateDirectory: a state directory of which another one has taken the place is told within a
+// minute, although no weight changes, and no longer once the first one is back.
+func TestAttentionToTheStateDirectory(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "state")
+		kept, err := store.Open(dir, store.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = kept.Close() }()
+		runWorld(t, configuration(t), kept, func(w *world) {
+			w.start(clients("us/a", 2, constant(100))...)
+			w.settle(2 * time.Minute)
+			quiet(t, w.status(), admin.NotSaved)
+			if err := errors.Join(os.Rename(dir, dir+".away"), os.CopyFS(dir, os.DirFS(dir+".away"))); err != nil {
+				t.Fatal(err)
+			}
+			w.settle(time.Minute)
+			if a := attends(t, w.status(), admin.NotSaved); !strings.Contains(a.Text, "another directory took the place of "+dir) {
+				t.Errorf("%+v", a)
+			}
+			if err := errors.Join(os.RemoveAll(dir), os.Rename(dir+".away", dir)); err != nil {
+				t.Fatal(err)
+			}
+			w.settle(time.Minute)
+			quiet(t, w.status(), admin.NotSaved)
 		})
 	})
 }
