@@ -64,7 +64,7 @@ func inSweep(t *testing.T, test func(w *sweepWorld)) {
 		w := &sweepWorld{t: t, log: &testhelp.Log{}, dial: pipe.DialContext}
 		var err error
 		w.server, err = server.New(cfg, server.Listeners{XDS: pipe, REST: rest}, server.Options{
-			Store: kept, Log: slog.New(slog.NewTextHandler(w.log, nil)), MessageMemory: 16 << 20,
+			Store: kept, Log: slog.New(slog.NewTextHandler(w.log, nil)), MessageMemory: 64 << 20, // room for the largest body, and what it takes to read it
 		})
 		if err != nil {
 			t.Fatal(err)
