@@ -190,7 +190,7 @@ func bodyAttacks() []attack {
 		{name: "rest-nested", what: "100 clients with metadata of 4,900 levels", rest: func(p *poller) {
 			p.parallel(100, p.polls(repeat(post(endpointsPath, "", nested))))
 		}},
-		{name: "rest-unknown", what: "100 clients with half a million fields that nobody knows", rest: func(p *poller) {
+		{name: "rest-unknown", what: "100 clients with half a million unknown fields", rest: func(p *poller) {
 			p.parallel(100, p.polls(repeat(post(endpointsPath, "", unknown))))
 		}},
 		{name: "rest-checkers", what: "50 checkers that poll with reports of 30,000 endpoints without end", rest: func(p *poller) {
