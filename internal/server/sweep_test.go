@@ -57,6 +57,13 @@ type sweepWorld struct {
 // it is as well as before.
 func inSweep(t *testing.T, test func(w *sweepWorld)) {
 	t.Helper()
+	inSweepWith(t, 16<<20, test)
+}
+
+// inSweepWith does so with a server that has this many bytes for messages that
+// are not whole or that nobody has read.
+func inSweepWith(t *testing.T, memory int64, test func(w *sweepWorld)) {
+	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		kept, pipe, rest := store.NewMemory(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 		cfg := checked(t)
@@ -64,7 +71,7 @@ func inSweep(t *testing.T, test func(w *sweepWorld)) {
 		w := &sweepWorld{t: t, log: &testhelp.Log{}, dial: pipe.DialContext}
 		var err error
 		w.server, err = server.New(cfg, server.Listeners{XDS: pipe, REST: rest}, server.Options{
-			Store: kept, Log: slog.New(slog.NewTextHandler(w.log, nil)), MessageMemory: 64 << 20, // room for the largest body, and what it takes to read it
+			Store: kept, Log: slog.New(slog.NewTextHandler(w.log, nil)), MessageMemory: memory,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -313,7 +320,8 @@ func TestSweepOfPolls(t *testing.T) {
 		{rpc.CheckerPath, fullHello()},
 		{rpc.CheckerPath, fullHealth()},
 	} {
-		inSweep(t, func(w *sweepWorld) {
+		const memory = 64 << 20 // the largest body, and what it takes to read it
+		inSweepWith(t, memory, func(w *sweepWorld) {
 			out, id := tally{}, w.enterChecker()
 			poll := func(body []byte, m mutation) {
 				if x.path == rpc.CheckerPath {
