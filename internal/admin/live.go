@@ -63,7 +63,7 @@ const (
 	// it took, at most restPerService for each service and maxRest. On a busy machine a look
 	// takes longer than its work, and a small fleet need not wait for that.
 	lookRest       = 125
-	restPerService = 10 * time.Millisecond
+	restPerService = 30 * time.Millisecond
 	maxRest        = 30 * time.Second
 	// keepFor is for how long a state is kept that has no readers: until a reader that
 	// lost its connection is back.

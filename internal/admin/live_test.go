@@ -170,7 +170,7 @@ func TestRowsFollowWhatTheyAreMadeOf(t *testing.T) {
 }
 
 // TestLooksRest: a look that takes 2 ms is followed by a pause of 250 ms, however many plans come
-// and readers ask. One that takes longer is followed by a longer pause, up to 10 ms for each
+// and readers ask. One that takes longer is followed by a longer pause, up to 30 ms for each
 // service and 30 s.
 func TestLooksRest(t *testing.T) {
 	for _, tc := range []struct {
@@ -180,8 +180,9 @@ func TestLooksRest(t *testing.T) {
 		least, most int           // states in a minute
 	}{
 		{400, 2 * time.Millisecond, 100 * time.Millisecond, 190, 210},
-		{400, 80 * time.Millisecond, 100 * time.Millisecond, 13, 16},
+		{400, 200 * time.Millisecond, 100 * time.Millisecond, 5, 6},
 		{1000, 78 * time.Millisecond, 100 * time.Millisecond, 6, 7}, // less than 1% of the time
+		{1000, 200 * time.Millisecond, 100 * time.Millisecond, 3, 3},
 		{2, 80 * time.Millisecond, 100 * time.Millisecond, 320, 340},
 		{5000, 500 * time.Millisecond, 5 * time.Second, 2, 3},
 	} {
