@@ -14,6 +14,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/loadgen"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // benchFlags are the flags of `isobar bench`.
@@ -86,7 +87,7 @@ func runBench(ctx context.Context, flags *benchFlags, stdout, stderr io.Writer) 
 	}
 	if flags.options.Rate > 0 {
 		_, _ = fmt.Fprintf(stderr, "warning: %s %v requests/s each that nobody sends; the server moves weights by them\n",
-			count(flags.options.Clients, "client claims", "clients claim"), flags.options.Rate) // nobody to tell
+			plural.Count(flags.options.Clients, "client claims", "clients claim"), flags.options.Rate) // nobody to tell
 	}
 	show := newBenchProgress(stderr)
 	flags.options.Progress = show.progress
@@ -113,7 +114,7 @@ func (f *benchFlags) complete(log *slog.Logger) error {
 		return err
 	}
 	if !f.yes && !onLoopback(host) {
-		return usagef("--server %q is not on this machine: give --yes to load it with %s", f.options.Target, count(f.options.Clients, "client", "clients"))
+		return usagef("--server %q is not on this machine: give --yes to load it with %s", f.options.Target, plural.Count(f.options.Clients, "client", "clients"))
 	}
 	if f.options.Credentials, err = dialCredentials("--server", f.options.Target, f.tls, f.insecure, log); err != nil {
 		return err
@@ -159,8 +160,8 @@ func newBenchProgress(w io.Writer) *benchProgress {
 }
 
 func (b *benchProgress) progress(p loadgen.Progress) {
-	text := fmt.Sprintf("%s: %d of %s served, %s, %s, %s", p.Phase, p.Answered, count(p.Clients, "client", "clients"),
-		count(p.Pushes, "push", "pushes"), count(p.Reports, "report", "reports"), count(p.Errors, "error", "errors"))
+	text := fmt.Sprintf("%s: %d of %s served, %s, %s, %s", p.Phase, p.Answered, plural.Count(p.Clients, "client", "clients"),
+		plural.Count(p.Pushes, "push", "pushes"), plural.Count(p.Reports, "report", "reports"), plural.Count(p.Errors, "error", "errors"))
 	if b.bar.w != nil {
 		b.bar.line(text, p.Done)
 		return
@@ -182,7 +183,7 @@ func benchText(r *loadgen.Result) string {
 		fmt.Fprintf(&b, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	line("clients", "%d on %s, for %.0f s; each has %d of %s",
-		r.Clients, count(r.Connections, "connection", "connections"), r.Seconds, r.Subscribed, count(r.Services, "service", "services"))
+		r.Clients, plural.Count(r.Connections, "connection", "connections"), r.Seconds, r.Subscribed, plural.Count(r.Services, "service", "services"))
 	line("streams", "%d for discovery", r.Streams)
 	line("localities", "%s", shortList(r.Localities))
 	line("first EDS", "%s", arrivalText(&r.FirstEDS))
@@ -194,7 +195,7 @@ func benchText(r *loadgen.Result) string {
 	}
 	line("pushes", "%d, %.1f MB", r.Pushes, float64(r.PushBytes)/1e6)
 	if r.Spread.Count > 0 {
-		line("spread", "%s from the first to the last client, of %s", latencyText(&r.Spread), count(r.Spread.Count, "version", "versions"))
+		line("spread", "%s from the first to the last client, of %s", latencyText(&r.Spread), plural.Count(r.Spread.Count, "version", "versions"))
 	}
 	line("NACKs", "%d", r.NACKs)
 	if r.Refusal != "" {

@@ -20,6 +20,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/filewatch"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/member"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // defaultConfig is the configuration file that commands take without -c.
@@ -53,7 +54,7 @@ and of regions that only one service names and that look like a misspelled other
 				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %v\n", inputName(file), err) // nobody to tell
 			}
 			if n := len(warnings) + len(more); strict && n > 0 {
-				return fmt.Errorf("%s: %s, which --strict makes errors", inputName(file), count(n, "warning", "warnings"))
+				return fmt.Errorf("%s: %s, which --strict makes errors", inputName(file), plural.Count(n, "warning", "warnings"))
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), inputName(file)+": ok, "+contents(c))
 			return err
@@ -145,13 +146,13 @@ func contents(c *config.Config) string {
 			endpoints += len(l.Endpoints)
 		}
 	}
-	text := fmt.Sprintf("%s in %s with %s", count(len(c.Services), "service", "services"),
-		count(len(localities), "locality", "localities"), count(endpoints, "endpoint", "endpoints"))
+	text := fmt.Sprintf("%s in %s with %s", plural.Count(len(c.Services), "service", "services"),
+		plural.Count(len(localities), "locality", "localities"), plural.Count(endpoints, "endpoint", "endpoints"))
 	if c.Discovery.XDS != nil {
-		text += fmt.Sprintf(", and %s whose endpoints %s lists", count(len(c.Discovery.XDS.Services), "service", "services"), c.Discovery.XDS.Server)
+		text += fmt.Sprintf(", and %s whose endpoints %s lists", plural.Count(len(c.Discovery.XDS.Services), "service", "services"), c.Discovery.XDS.Server)
 	}
 	if c.Discovery.DNS != nil {
-		text += fmt.Sprintf(", and %s whose endpoints DNS lists", count(len(c.Discovery.DNS.Services), "service", "services"))
+		text += fmt.Sprintf(", and %s whose endpoints DNS lists", plural.Count(len(c.Discovery.DNS.Services), "service", "services"))
 	}
 	if c.Discovery.Kubernetes != nil {
 		text += ", and " + describeKubernetes(c.Discovery.Kubernetes)
@@ -163,19 +164,12 @@ func contents(c *config.Config) string {
 func describeKubernetes(k *config.KubernetesDiscovery) string {
 	text := "the Services of a Kubernetes cluster"
 	if len(k.Namespaces) > 0 {
-		text += " in " + count(len(k.Namespaces), "namespace", "namespaces")
+		text += " in " + plural.Count(len(k.Namespaces), "namespace", "namespaces")
 	}
 	if k.Selector != "" {
 		text += " with the labels " + k.Selector
 	}
-	return text + fmt.Sprintf(" (%s with settings)", count(len(k.Services), "service", "services"))
-}
-
-func count[N int | int64 | uint64](n N, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
+	return text + fmt.Sprintf(" (%s with settings)", plural.Count(len(k.Services), "service", "services"))
 }
 
 // listener has the files of the certificates of a listener.
@@ -275,11 +269,11 @@ func lacks(c *config.Config) (out []error) {
 	}
 	if len(capacity) > 0 {
 		out = append(out, fmt.Errorf("%s without capacity in some locality (%s): Isobar takes capacity there to equal the load, and so can't prevent overload; "+
-			"give max_rate or orca: true, or leave out capacity_trust: declared", count(len(capacity), "service", "services"), someNames(capacity)))
+			"give max_rate or orca: true, or leave out capacity_trust: declared", plural.Count(len(capacity), "service", "services"), someNames(capacity)))
 	}
 	if len(checks) > 0 {
 		out = append(out, fmt.Errorf("%s without health_checks (%s): endpoints that fail get traffic until clients eject them or an operator sets their health; "+
-			"add health_checks and run `isobar checker`", count(len(checks), "service", "services"), someNames(checks)))
+			"add health_checks and run `isobar checker`", plural.Count(len(checks), "service", "services"), someNames(checks)))
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 func clientsCommand() *cobra.Command {
@@ -79,7 +80,7 @@ func writeClients(w io.Writer, list admin.ClientList, width int) error {
 	for i := range list.Clients {
 		writeTroubles(&b, &list.Clients[i])
 	}
-	fmt.Fprintf(&b, "%d of %s in sync, on %s", inSync, count(len(list.Clients), "client", "clients"), count(streams, "stream", "streams"))
+	fmt.Fprintf(&b, "%d of %s in sync, on %s", inSync, plural.Count(len(list.Clients), "client", "clients"), plural.Count(streams, "stream", "streams"))
 	if lost > 0 {
 		fmt.Fprintf(&b, ", %d asking for services that do not exist", lost)
 	}
@@ -206,10 +207,10 @@ func writeTroubles(b *strings.Builder, c *admin.Client) {
 	}
 	if c.LRS != nil && c.LRS.Rejected > 0 {
 		fmt.Fprintf(b, "%s: %s dropped: %s\n",
-			orDash(c.ID), count(c.LRS.Rejected, "entry of its load reports was", "entries of its load reports were"), orDash(c.LRS.Reason))
+			orDash(c.ID), plural.Count(c.LRS.Rejected, "entry of its load reports was", "entries of its load reports were"), orDash(c.LRS.Reason))
 	}
 	if c.LRS != nil && c.LRS.Excess > 0 {
 		fmt.Fprintf(b, "%s: %s ignored: it sends them far more often than it was asked to\n",
-			orDash(c.ID), count(c.LRS.Excess, "of its load reports was", "of its load reports were"))
+			orDash(c.ID), plural.Count(c.LRS.Excess, "of its load reports was", "of its load reports were"))
 	}
 }

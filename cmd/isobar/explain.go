@@ -13,6 +13,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 func explainCommand() *cobra.Command {
@@ -156,7 +157,7 @@ func demandLine(d *plan.DemandExplained) string {
 	if !d.Measured && d.Saved == 0 {
 		return fmt.Sprintf("%.1f/s; nothing was reported from here (whole service %.1f/s)", d.Rate, d.Service)
 	}
-	parts := []string{fmt.Sprintf("raw %.1f, %s", d.Raw, count(d.Nodes, "node", "nodes"))}
+	parts := []string{fmt.Sprintf("raw %.1f, %s", d.Raw, plural.Count(d.Nodes, "node", "nodes"))}
 	for _, part := range []struct {
 		name string
 		rate float64
@@ -344,7 +345,7 @@ func (l *sourceList) text() string {
 	for i := range l.Sources {
 		total += l.Sources[i].Demand
 	}
-	fmt.Fprintf(&b, "%s, plan %s: %s requests/s from %s\n\n", l.Service, l.Version, rate(total), count(len(l.Sources), "locality", "localities"))
+	fmt.Fprintf(&b, "%s, plan %s: %s requests/s from %s\n\n", l.Service, l.Version, rate(total), plural.Count(len(l.Sources), "locality", "localities"))
 	writeColumns(&b, sourceColumns(l.Sources))
 	from := `""`
 	if at := l.Sources[0].Source; !at.IsZero() {

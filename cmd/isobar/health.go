@@ -14,6 +14,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 func healthCommand() *cobra.Command {
@@ -183,7 +184,7 @@ func writeMetadata(w io.Writer, r *health.ServiceReport) error {
 	if more == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "%s metadata: -o json shows it\n", count(more, "more vote has", "more votes have"))
+	_, err := fmt.Fprintf(w, "%s metadata: -o json shows it\n", plural.Count(more, "more vote has", "more votes have"))
 	return err
 }
 

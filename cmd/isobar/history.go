@@ -15,6 +15,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 func historyCommand() *cobra.Command {
@@ -117,7 +118,7 @@ func writeHistory(w io.Writer, list *admin.ChangeList, detail bool) error {
 	} else {
 		writeDetails(&b, list)
 	}
-	fmt.Fprintf(&b, "%s, plan %s is in force\n", count(len(list.Changes), "change", "changes"), printable(list.Version))
+	fmt.Fprintf(&b, "%s, plan %s is in force\n", plural.Count(len(list.Changes), "change", "changes"), printable(list.Version))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // writeMomentAt shows what stood at a moment.
@@ -75,7 +76,7 @@ func writeSpan(cmd *cobra.Command, remote *admin.Remote, flags *remoteFlags, ser
 	if len(found.Changes) > 0 {
 		writeColumns(&b, columns)
 	}
-	fmt.Fprintf(&b, "%s from %s to %s", count(found.Count, "change", "changes"), found.From.Format(time.RFC3339), found.To.Format(time.RFC3339))
+	fmt.Fprintf(&b, "%s from %s to %s", plural.Count(found.Count, "change", "changes"), found.From.Format(time.RFC3339), found.To.Format(time.RFC3339))
 	if len(found.Changes) < found.Count {
 		fmt.Fprintf(&b, ", of which these are the largest %d", len(found.Changes))
 	}
@@ -120,7 +121,7 @@ func writeMoment(w io.Writer, m *admin.Moment, service string, width int) error 
 	if c.Trigger == plan.TriggerOperator {
 		fmt.Fprintf(&b, "%s\n", printable(c.Who+": "+c.Reason))
 	}
-	fmt.Fprintf(&b, "%s changed; a source moved at most %s of its traffic\n", count(c.Services, "service", "services"), percent(c.Moved))
+	fmt.Fprintf(&b, "%s changed; a source moved at most %s of its traffic\n", plural.Count(c.Services, "service", "services"), percent(c.Moved))
 	if c.Why != "" {
 		fmt.Fprintf(&b, "%s: %s\n", printable(c.Most), printable(c.Why))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/archive"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // mostNet bounds the lines of what differs.
@@ -41,10 +42,10 @@ func writeNet(b *strings.Builder, n *admin.NetChange) {
 	if lines == 0 {
 		return
 	}
-	fmt.Fprintf(b, "after these %s, against before (requests at the present demand):\n", count(n.Counted, "change", "changes"))
+	fmt.Fprintf(b, "after these %s, against before (requests at the present demand):\n", plural.Count(n.Counted, "change", "changes"))
 	writeColumns(b, columns)
 	if left > 0 {
-		fmt.Fprintf(b, "and %s; GET /v1/history/net lists more\n", count(left, "other share", "other shares"))
+		fmt.Fprintf(b, "and %s; GET /v1/history/net lists more\n", plural.Count(left, "other share", "other shares"))
 	}
 	if n.Counted < n.Count && n.Since != nil {
 		fmt.Fprintf(b, "only the newest %d of %d changes are compared, from %s on\n", n.Counted, n.Count, n.Since.UTC().Format(time.RFC3339))
@@ -66,7 +67,7 @@ func netCells(service string, m *archive.NetMove) []string {
 	if m.Rate != nil && math.Abs(*m.Rate) >= 0.05 {
 		rate = fmt.Sprintf("%+.1f", *m.Rate)
 	}
-	between := count(m.Changes, "change", "changes")
+	between := plural.Count(m.Changes, "change", "changes")
 	if low, high := percent(m.Low), percent(m.High); m.Changes > 1 {
 		between += fmt.Sprintf(", %s to %s", low, high)
 	}

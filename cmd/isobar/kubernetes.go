@@ -17,6 +17,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
+	"github.com/isobar-xds/isobar/internal/plural"
 	"github.com/isobar-xds/isobar/internal/providers"
 )
 
@@ -198,7 +199,7 @@ func writeFindings(out io.Writer, found []kubernetes.Finding, asJSON bool) error
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("found %s", count(failed, "error", "errors"))
+		return fmt.Errorf("found %s", plural.Count(failed, "error", "errors"))
 	}
 	if !asJSON && len(found) == 0 {
 		_, err := fmt.Fprintln(out, "nothing found")

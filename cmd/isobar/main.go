@@ -18,6 +18,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/checker"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/loadgen"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // The exit codes.
@@ -232,7 +233,7 @@ func wrongArguments(cmd *cobra.Command, args []string, err error) error {
 	if exitCode(err) == exitUsage || !slices.Contains([]string{"accepts", "requires", "unknown"}, first) {
 		return asUsage(cmd, err)
 	}
-	return usagef("got %s; want %s; see %s --help", count(len(args), "argument", "arguments"), cmd.UseLine(), cmd.CommandPath())
+	return usagef("got %s; want %s; see %s --help", plural.Count(len(args), "argument", "arguments"), cmd.UseLine(), cmd.CommandPath())
 }
 
 func asUsage(cmd *cobra.Command, err error) error {

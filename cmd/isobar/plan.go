@@ -12,6 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 func planCommand() *cobra.Command {
@@ -79,14 +80,14 @@ func writePreview(w io.Writer, p *admin.Previewed) error {
 	}
 	switch {
 	case len(p.Services) == 0:
-		fmt.Fprintf(&b, "nothing would change: %s as in plan %s\n", count(p.Same, "service stays", "services stay"), printable(p.Version))
+		fmt.Fprintf(&b, "nothing would change: %s as in plan %s\n", plural.Count(p.Same, "service stays", "services stay"), printable(p.Version))
 	default:
 		end := "settled after"
 		if !p.Settled {
 			end = "still moving after"
 		}
 		fmt.Fprintf(&b, "%s would change, %d would not; compared with plan %s, %s %s\n",
-			count(len(p.Services), "service", "services"), p.Same, printable(p.Version), end, count(p.Ticks, "tick", "ticks"))
+			plural.Count(len(p.Services), "service", "services"), p.Same, printable(p.Version), end, plural.Count(p.Ticks, "tick", "ticks"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -113,7 +114,7 @@ func writePlanVerdict(b *strings.Builder, p *admin.Previewed) {
 			"no mean latency that rises by more than 5% and 1 ms, at the demand and the health of now\n\n")
 		return
 	}
-	fmt.Fprintf(b, "verdict: think again: %s\n", count(len(worse), "thing gets worse", "things get worse"))
+	fmt.Fprintf(b, "verdict: think again: %s\n", plural.Count(len(worse), "thing gets worse", "things get worse"))
 	for i, text := range worse {
 		if i == mostRisks {
 			fmt.Fprintf(b, "  and %d more: see -o json\n", len(worse)-i)

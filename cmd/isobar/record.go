@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plural"
 	"github.com/isobar-xds/isobar/internal/replay"
 )
 
@@ -206,7 +207,7 @@ func (r *recordingRun) tell() error {
 	if found.Recordings > 1 {
 		text = fmt.Sprintf(" in %d parts, because the server went away between them", found.Recordings)
 	}
-	_, _ = fmt.Fprintf(r.stderr, "%s recorded%s: %s, %s\n", count(found.Plans, "plan", "plans"), text, bytesText(r.written), r.out.Name()) // nobody to tell
+	_, _ = fmt.Fprintf(r.stderr, "%s recorded%s: %s, %s\n", plural.Count(found.Plans, "plan", "plans"), text, bytesText(r.written), r.out.Name()) // nobody to tell
 	switch found.Ended {
 	case replay.EndFinished, replay.EndStopped, "":
 		return nil

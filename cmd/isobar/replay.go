@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plural"
 	"github.com/isobar-xds/isobar/internal/replay"
 )
 
@@ -139,7 +140,7 @@ func play(ctx context.Context, in *os.File, change topologyChange, stderr io.Wri
 			}
 		}
 		take(p)
-		bar.line(count(plans, "plan", "plans"), float64(reader.Offset())/float64(size))
+		bar.line(plural.Count(plans, "plan", "plans"), float64(reader.Offset())/float64(size))
 	}
 	return ctx.Err()
 }
@@ -242,8 +243,8 @@ func writeVerdict(b *strings.Builder, r *replayReport) {
 		return
 	}
 	fmt.Fprintf(b, "%s of %s by isobar %s: %s, %d carried over, %d rolled back in %s\n",
-		count(r.plans(), "plan", "plans"), count(r.Recordings, "recording", "recordings"), printable(r.Isobar),
-		count(r.Decided[replay.HowTick], "tick", "ticks"), r.Decided[replay.HowReapply], r.Decided[replay.HowRollback], r.To.Sub(r.From).Round(time.Second))
+		plural.Count(r.plans(), "plan", "plans"), plural.Count(r.Recordings, "recording", "recordings"), printable(r.Isobar),
+		plural.Count(r.Decided[replay.HowTick], "tick", "ticks"), r.Decided[replay.HowReapply], r.Decided[replay.HowRollback], r.To.Sub(r.From).Round(time.Second))
 	if r.Same {
 		b.WriteString("all of them are decided again the same, byte for byte\n")
 		return

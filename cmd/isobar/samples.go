@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 func samplesCommand() *cobra.Command {
@@ -74,7 +75,7 @@ func writeSamples(w io.Writer, s *admin.SampleSeries, limit int) error {
 	if lines > 0 {
 		writeColumns(&b, columns)
 	}
-	fmt.Fprintf(&b, "%s of %s, a step takes %.0f s\n", count(lines, "sample", "samples"), orAll(printable(s.Service)), s.StepSeconds)
+	fmt.Fprintf(&b, "%s of %s, a step takes %.0f s\n", plural.Count(lines, "sample", "samples"), orAll(printable(s.Service)), s.StepSeconds)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 func snapshotCommand() *cobra.Command {
@@ -84,8 +85,8 @@ func writeWhole(file string, data []byte) error {
 
 // contentsOf counts what a snapshot has.
 func contentsOf(s *admin.Snapshot) string {
-	return fmt.Sprintf("%s, %s, %s", count(len(s.Services), "service", "services"),
-		count(len(s.Health), "health mark", "health marks"), count(len(s.Paused), "pause", "pauses"))
+	return fmt.Sprintf("%s, %s, %s", plural.Count(len(s.Services), "service", "services"),
+		plural.Count(len(s.Health), "health mark", "health marks"), plural.Count(len(s.Paused), "pause", "pauses"))
 }
 
 func snapshotInspectCommand() *cobra.Command {
@@ -140,7 +141,7 @@ func writeSnapshot(w io.Writer, s *admin.Snapshot) error {
 			endpoints += len(s.Services[i].Localities[j].Endpoints)
 		}
 		fmt.Fprintf(&b, "service %s: %s, %s\n", printable(s.Services[i].Name),
-			count(len(s.Services[i].Localities), "locality", "localities"), count(endpoints, "endpoint", "endpoints"))
+			plural.Count(len(s.Services[i].Localities), "locality", "localities"), plural.Count(endpoints, "endpoint", "endpoints"))
 	}
 	for _, h := range s.Health {
 		fmt.Fprintf(&b, "health %s %s %s\n", printable(h.Service), printable(h.Address), h.Status)
@@ -207,7 +208,7 @@ nevertheless.`,
 				err = writeRestoration(cmd.OutOrStdout(), &what, dry)
 			}
 			if n := len(what.Refused); err == nil && n > 0 && !dry {
-				err = fmt.Errorf("the server refused %s of the snapshot; --force drains without its check", count(n, "entry", "entries"))
+				err = fmt.Errorf("the server refused %s of the snapshot; --force drains without its check", plural.Count(n, "entry", "entries"))
 			}
 			return err
 		},

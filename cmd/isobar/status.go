@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // errAttention makes the exit status tell what the screen does.
@@ -88,7 +89,7 @@ func statusText(s *admin.Status) string {
 	}
 	c := &s.Clients
 	line("clients", "%d on %s: %d in sync, %d behind, %d refusing; %d reporting load",
-		c.Total, count(c.Streams, "stream", "streams"), c.InSync, c.Behind, c.Refusing, c.Reporting)
+		c.Total, plural.Count(c.Streams, "stream", "streams"), c.InSync, c.Behind, c.Refusing, c.Reporting)
 	if c.OldestAckSeconds > 0 {
 		line("oldest", "%s has not acknowledged for %s", orDash(c.OldestAck), age(c.OldestAckSeconds))
 	}
@@ -97,7 +98,7 @@ func statusText(s *admin.Status) string {
 		line("auto", "%d observe, %d bounded, %d full; %d went back", a.Observe, a.Bounded, a.Full, a.Back)
 	}
 	if sc := s.Scores; sc != nil {
-		line("score", "%.3f at least, of %s; %s scored", sc.Lowest, printable(sc.Service), count(sc.Services, "service is", "services are"))
+		line("score", "%.3f at least, of %s; %s scored", sc.Lowest, printable(sc.Service), plural.Count(sc.Services, "service is", "services are"))
 	}
 	writeReserves(line, s.N1)
 	writeUnknown(line, s.UnknownClusters)
@@ -165,11 +166,11 @@ func writeReserves(line func(name, format string, args ...any), r *admin.Reserve
 	case r == nil, r.Services == 0: // nothing was played: there is no traffic, or no declared capacity
 		return
 	case r.Failing == 0:
-		line("n-1", "%s the loss of any zone%s, checked %s ago", count(r.Services, "service survives", "services survive"), atLimit(r), age(r.AgeSeconds))
+		line("n-1", "%s the loss of any zone%s, checked %s ago", plural.Count(r.Services, "service survives", "services survive"), atLimit(r), age(r.AgeSeconds))
 		return
 	}
 	line("n-1", "%d of %s would not survive the loss of a zone%s, checked %s ago",
-		r.Failing, count(r.Services, "service", "services"), atLimit(r), age(r.AgeSeconds))
+		r.Failing, plural.Count(r.Services, "service", "services"), atLimit(r), age(r.AgeSeconds))
 	for i := range r.Worst {
 		w := &r.Worst[i]
 		text := w.Fill()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 var errNothingSupposed = errors.New("no change is given: want --lose, --drain, --demand or --capacity")
@@ -159,14 +160,14 @@ func writeWhatIf(w io.Writer, d *plan.Difference) error {
 		fmt.Fprintf(&b, "%s\n", printable(d.Unchecked))
 	}
 	if len(d.Services) == 0 {
-		fmt.Fprintf(&b, "nothing would change: %s as in plan %s\n", count(d.Same, "service stays", "services stay"), printable(d.Version))
+		fmt.Fprintf(&b, "nothing would change: %s as in plan %s\n", plural.Count(d.Same, "service stays", "services stay"), printable(d.Version))
 	} else {
-		settled := "settled after " + count(d.Ticks, "tick", "ticks")
+		settled := "settled after " + plural.Count(d.Ticks, "tick", "ticks")
 		if !d.Settled {
-			settled = "still moving after " + count(d.Ticks, "tick", "ticks")
+			settled = "still moving after " + plural.Count(d.Ticks, "tick", "ticks")
 		}
 		fmt.Fprintf(&b, "%s would change, %d would not; compared with plan %s, %s\n",
-			count(len(d.Services), "service", "services"), d.Same, printable(d.Version), settled)
+			plural.Count(len(d.Services), "service", "services"), d.Same, printable(d.Version), settled)
 		fmt.Fprintf(&b, "mean latency %s -> %s, dropped %.1f -> %.1f requests/s, %s of the requests go elsewhere\n",
 			millis(d.Latency.Before), millis(d.Latency.Settled), d.Shed.Before, d.Shed.Settled, percent(d.Moved))
 	}

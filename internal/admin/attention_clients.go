@@ -11,6 +11,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // ServiceClients are the clients of a locality that subscribe to a service.
@@ -83,7 +84,7 @@ func (b *statusBuilder) subscribers(p *plan.Plan, all []ServiceClients, now time
 		if ok && ignore > 0 && wantsORCA(p, name) {
 			b.attend(NewAttention(ORCAIgnored, "%d of %s of %s %s requests evenly over the endpoints of a locality, "+
 				"whatever utilization these report (one is %s)",
-				ignore, counted(streams, "1 client", "%d clients"), name, counted(ignore, "distributes", "distribute"), agent).
+				ignore, counted(streams, "1 client", "%d clients"), name, plural.Of(ignore, "distributes", "distribute"), agent).
 				Of(name).See("isobar clients"))
 		}
 	}
@@ -303,7 +304,7 @@ func (b *statusBuilder) excess(all []Client, now time.Time) {
 		}
 		b.attend(NewAttention(ExcessReports, "the client %q at %s sends load reports far more often than it was asked to: %s ignored; "+
 			"let it use the interval of the server's response",
-			c.ID, c.Peer, counted(int(c.LRS.Excess), "1 was", "%d were")).By(c.ID).See("isobar clients")) //nolint:gosec // it counts reports
+			c.ID, c.Peer, plural.Count(c.LRS.Excess, "was", "were")).By(c.ID).See("isobar clients"))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // aboutf adds something about a service, which the text need not name.
@@ -142,7 +143,7 @@ func (b *statusBuilder) partly(svc *plan.Service, g *isobar.EndpointGroup) {
 		more = "isobar explain %s"
 	}
 	unhealthy := fmt.Sprintf("%d of %s", len(down), counted(len(g.Endpoints), "1 endpoint", "%d endpoints"))
-	b.attend(NewAttention(EndpointsUnhealthy, "%s: %s in %s %s unhealthy: %s", name, unhealthy, g.Locality, counted(len(down), "is", "are"), someOf(down)).
+	b.attend(NewAttention(EndpointsUnhealthy, "%s: %s in %s %s unhealthy: %s", name, unhealthy, g.Locality, plural.Of(len(down), "is", "are"), someOf(down)).
 		Of(name).At(g.Locality).As(severity).See(more, name))
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -349,12 +348,12 @@ func shortOf(list []health.Shortfall) string {
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
 
-// counted is one of two texts, by how many they speak of; the second may have a %d.
+// counted is one of two sentences, by how many they speak of; the second has a %d.
 func counted(n int, one, many string) string {
 	if n == 1 {
 		return one
 	}
-	return strings.ReplaceAll(many, "%d", strconv.Itoa(n))
+	return fmt.Sprintf(many, n)
 }
 
 // Certificate is one that the server shows.

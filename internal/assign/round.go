@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // round turns the shares of the sources with demand into units that sum to
@@ -131,13 +132,10 @@ func (s *step) revertSmallEntry(t *terms, load, full []float64) {
 			left, count, last = left+v, count+1, l
 		}
 	}
-	which := fmt.Sprintf("%d localities, less than %g%% each", count, 100*entryShare)
-	if count == 1 {
-		which = fmt.Sprintf("1 locality, less than %g%%", 100*entryShare)
-	}
 	if count > 0 {
 		s.note(ReasonFull, t.sites[last].Group.Locality,
-			fmt.Sprintf("%.2f%% of the requests enter %s: those in use have no headroom for them", 100*left, which))
+			fmt.Sprintf("%.2f%% of the requests enter %s, less than %g%%%s: those in use have no headroom for them",
+				100*left, plural.Count(count, "locality", "localities"), 100*entryShare, plural.Of(count, "", " each")))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config/strict"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // Bounds of health checks. Probes more often than that are load, not checks.
@@ -124,12 +125,8 @@ func readCheckers(v strict.Value) isobar.Checkers {
 		}},
 	})
 	if ok && c.Domains > c.Count {
-		noun := "checkers"
-		if c.Count == 1 {
-			noun = "checker"
-		}
 		at.Errorf("raise count, or write domains: 1 if checkers in one zone may decide alone",
-			"%d %s can't be in %d failure domains", c.Count, noun, c.Domains)
+			"%s can't be in %d failure domains", plural.Count(c.Count, "checker", "checkers"), c.Domains)
 	}
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // addJobs lists the endpoints to probe, sorted by key.
@@ -159,11 +160,11 @@ func (p *placer) shortfall(j *job) (Shortfall, bool) {
 	case len(p.checkers) == 0:
 		s.Why = "no checker is connected"
 	case len(j.chosen) < j.want && len(j.barred) > 0:
-		s.Why = counted(len(j.barred), "checker is", "checkers are") + " kept from it, one is tried at a time: others ended when they were told to probe it"
+		s.Why = plural.Count(len(j.barred), "checker is", "checkers are") + " kept from it, one is tried at a time: others ended when they were told to probe it"
 	case able == 0:
 		s.Why = fmt.Sprintf("no connected checker supports %s", j.needs.describe())
 	case len(j.chosen) < j.want && j.full > 0:
-		s.Why = "checkers are at their limit of " + counted(j.full, "endpoint", "endpoints") + ": add checkers, or raise their limit"
+		s.Why = "checkers are at their limit of " + plural.Count(j.full, "endpoint", "endpoints") + ": add checkers, or raise their limit"
 	case len(j.chosen) < j.want && j.overfull:
 		s.Why = fmt.Sprintf("checkers are at their limit of %g probes/s", p.hard)
 	case len(j.chosen) < j.want:
@@ -171,9 +172,9 @@ func (p *placer) shortfall(j *job) (Shortfall, bool) {
 	case j.want < j.asked:
 		s.Why = fmt.Sprintf("more checkers would probe it too often: each makes %g probes/s", j.rate)
 	case j.asked < j.domains:
-		s.Why = fmt.Sprintf("%s can't be in %d zones", counted(j.asked, "checker", "checkers"), j.domains)
+		s.Why = fmt.Sprintf("%s can't be in %d zones", plural.Count(j.asked, "checker", "checkers"), j.domains)
 	default:
-		s.Why = fmt.Sprintf("checkers for it are in %s only; `checkers: {domains: %d}` accepts that", counted(domains, "zone", "zones"), max(1, domains))
+		s.Why = fmt.Sprintf("checkers for it are in %s only; `checkers: {domains: %d}` accepts that", plural.Count(domains, "zone", "zones"), max(1, domains))
 	}
 	return s, true
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 const (
@@ -45,7 +46,7 @@ type Suspicion struct {
 // Text describes it in a sentence.
 func (s *Suspicion) Text() string {
 	return fmt.Sprintf("checkers ended %s when they were told to probe it (%s): it is given to one checker at a time",
-		counted(s.Ends, "time", "times"), strings.Join(s.Checkers, ", "))
+		plural.Count(s.Ends, "time", "times"), strings.Join(s.Checkers, ", "))
 }
 
 // suspects are the services that may end their checkers. What a checker was

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // Explain returns for every probed endpoint of a service the verdict, its time, the votes and the
@@ -178,9 +179,9 @@ func lacking(t *tally, r rule) string {
 	case 2*t.votes[most] <= t.fresh:
 		return fmt.Sprintf("no majority among %d fresh votes", t.fresh)
 	case t.votes[most] < r.least:
-		return fmt.Sprintf("%s, %d must agree", counted(t.fresh, "fresh vote", "fresh votes"), r.least)
+		return fmt.Sprintf("%s, %d must agree", plural.Count(t.fresh, "fresh vote", "fresh votes"), r.least)
 	case t.zones[most] < r.domains:
-		return fmt.Sprintf("fresh votes that agree come from %s, %d are needed", counted(t.zones[most], "zone", "zones"), r.domains)
+		return fmt.Sprintf("fresh votes that agree come from %s, %d are needed", plural.Count(t.zones[most], "zone", "zones"), r.domains)
 	default:
 		return "the votes are new"
 	}
@@ -188,19 +189,8 @@ func lacking(t *tally, r rule) string {
 
 // agreement says how many votes agree.
 func agreement(votes, fresh, zones int) string {
-	verb := "agree"
-	if votes == 1 {
-		verb = "agrees"
-	}
-	return fmt.Sprintf("%d of %s in %s %s", votes, counted(fresh, "fresh vote", "fresh votes"), counted(zones, "zone", "zones"), verb)
-}
-
-// counted is a number with its noun.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
+	return fmt.Sprintf("%d of %s in %s %s", votes, plural.Count(fresh, "fresh vote", "fresh votes"), plural.Count(zones, "zone", "zones"),
+		plural.Of(votes, "agrees", "agree"))
 }
 
 // VerdictAge is for how long verdicts on a service have not been confirmed.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 	"github.com/isobar-xds/isobar/internal/replica"
 )
 
@@ -173,7 +174,7 @@ func (c *groupConfiguration) settle(entries map[string][]byte) {
 	if changes := difference(entries, b.entries); b.wrote() && len(changes) > 0 {
 		c.self.AlarmOnce(fmt.Sprintf("this replica had services, health marks or pauses of its own when it joined the group, and they are not in force, "+
 			"because the group has others: %s (%s). A copy of its own is in its state directory as %s.state",
-			counted(len(changes), "differs", "differ"), listed(changes), singleKey))
+			plural.Count(len(changes), "entry differs", "entries differ"), listed(changes), singleKey))
 	}
 	if b.left != "" {
 		data, err := json.Marshal(leftGroup{})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 	"github.com/isobar-xds/isobar/internal/replica/engine"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
@@ -182,7 +183,7 @@ func (c *groupConfiguration) restore(ctx context.Context, w, newer written) (wri
 	switch {
 	case w.Sequence > 0 || newer.Sequence > 0:
 		c.self.AlarmOnce(fmt.Sprintf("the election engine had lost writes of operators, as after a restore from a backup; %s written again: %s",
-			counted(len(changes), "is", "are"), listed(changes)))
+			plural.Count(len(changes), "entry is", "entries are"), listed(changes)))
 	case len(changes) > 0:
 		c.log.Info("moved this server's admin API services, health marks and pauses to its group", "entries", len(changes))
 	}
@@ -214,8 +215,8 @@ func (c *groupConfiguration) repair(ctx context.Context, w, newer written) (writ
 		return w, err
 	}
 	c.self.AlarmOnce(fmt.Sprintf("the election engine had %s, so check whether something was changed since: %s",
-		counted(len(changes), "of operators that can't be read; it is written again as the last plan has it",
-			"of operators that can't be read; they are written again as the last plan has them"), listed(changes)))
+		plural.Count(len(changes), "entry of operators that can't be read; it is written again as the last plan has it",
+			"entries of operators that can't be read; they are written again as the last plan has them"), listed(changes)))
 	engine.Apply(w.Entries, changes)
 	return written{Sequence: w.Sequence + 1, Entries: w.Entries}, nil
 }
@@ -248,12 +249,4 @@ func listed(changes []engine.Change) string {
 		names = append(names, fmt.Sprintf("and %d more", len(changes)-maxListed))
 	}
 	return strings.Join(names, ", ")
-}
-
-// counted says how many entries something holds for.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 entry " + one
-	}
-	return fmt.Sprintf("%d entries %s", n, many)
 }

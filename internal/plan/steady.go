@@ -8,6 +8,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plural"
 	"github.com/isobar-xds/isobar/solver"
 )
 
@@ -224,11 +225,7 @@ func (d *Damping) String() string {
 	case d.Level == 0:
 		return d.why() + ": nothing is damped, because clients do not follow their shares"
 	}
-	ticks := "ticks"
-	if d.Left == 1 {
-		ticks = "tick"
-	}
-	return fmt.Sprintf("%s: steps are damped to 1/%d, for %d more %s at least", d.why(), 1<<d.Level, d.Left, ticks)
+	return fmt.Sprintf("%s: steps are damped to 1/%d, for %s at least", d.why(), 1<<d.Level, plural.Count(d.Left, "more tick", "more ticks"))
 }
 
 func (d *Damping) why() string {

@@ -12,6 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
@@ -80,7 +81,7 @@ func kubernetesTroubles(cluster *kubernetes.Provider) []admin.Attention {
 		}
 		if svc.LeftOut > 0 {
 			out = append(out, admin.NewAttention(admin.EndpointsLeftOut, "%s: %s left out: %s",
-				svc.Name, leftOut(svc.LeftOut), svc.Reason).Of(svc.Name))
+				svc.Name, plural.Count(svc.LeftOut, "endpoint of the Kubernetes cluster is", "endpoints of the Kubernetes cluster are"), svc.Reason).Of(svc.Name))
 		}
 	}
 	for i := range st.Policies {
@@ -152,11 +153,4 @@ func (s *Set) Place(ctx context.Context, peer string, n *rpc.Node) {
 		s.log.Warn("a client has no locality: the Kubernetes Node that it names has no zone label",
 			"node", n.ID, "peer", peer, "kubernetes_node", n.Machine, "error", err, "skipped_lines", skipped)
 	}
-}
-
-func leftOut(endpoints int) string {
-	if endpoints == 1 {
-		return "1 endpoint of the Kubernetes cluster is"
-	}
-	return fmt.Sprintf("%d endpoints of the Kubernetes cluster are", endpoints)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 const (
@@ -131,7 +132,7 @@ func (c *Configuration) hold(next *config.Live, digest string) (map[string]*held
 	_, silent := c.subscribers()
 	leaving, cluster := c.leaving(next, silent)
 	if cluster > 0 {
-		return nil, &heldChangeError{digest: digest, what: counted(cluster, "service", "services") + " of the Kubernetes cluster that clients send to"}
+		return nil, &heldChangeError{digest: digest, what: plural.Count(cluster, "service", "services") + " of the Kubernetes cluster that clients send to"}
 	}
 	for i := range leaving {
 		spec := leaving[i].Service

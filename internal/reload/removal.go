@@ -1,12 +1,12 @@
 package reload
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // fewRemoved is how many services or localities a change may always remove.
@@ -23,7 +23,7 @@ func (c *Configuration) lost(name string, next *config.Live) error {
 		if n == 0 {
 			return
 		}
-		p := config.Problem{File: name, Text: section + ": missing, but " + counted(n, one, many), Hint: hint}
+		p := config.Problem{File: name, Text: section + ": missing, but " + plural.Count(n, one, many), Hint: hint}
 		p.Line, p.Column = 1, 1
 		out = append(out, p)
 	}
@@ -208,12 +208,4 @@ func missingOf[K comparable](before, after map[K]bool) (n int) {
 		}
 	}
 	return n
-}
-
-// counted is a number with its noun.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // leastEndpoints is how many endpoints a service must have for the loss of most of them to be
@@ -48,7 +49,7 @@ func (c *contents) thinnedBy(next *contents) string {
 	most := max(c.endpoints[first].usable, c.earlier[first])
 	text := fmt.Sprintf("%d of the %d endpoints of service %s", most-next.endpoints[first].all, most, first)
 	if n := len(thinned) - 1; n > 0 {
-		text += ", and more than half of those of " + counted(n, "other service", "other services")
+		text += ", and more than half of those of " + plural.Count(n, "other service", "other services")
 	}
 	return text
 }

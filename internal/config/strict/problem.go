@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // Position is a place in a file. Both numbers count from 1; columns count
@@ -75,11 +76,7 @@ func (e *Error) Error() string {
 		lines = append(lines, p.String())
 	}
 	if e.Omitted > 0 {
-		more := fmt.Sprintf("and %d more errors", e.Omitted)
-		if e.Omitted == 1 {
-			more = "and 1 more error"
-		}
-		lines = append(lines, more)
+		lines = append(lines, "and "+plural.Count(e.Omitted, "more error", "more errors"))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/v1alpha1"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // Finding is something of a cluster that does not fit Isobar.
@@ -153,10 +154,7 @@ func (a *Analysis) servicesFound(listed []table.Listed) (out []Finding) {
 		l := &listed[i]
 		is[l.Name] = true
 		if l.Counts.LeftOut > 0 {
-			which := "1 endpoint is"
-			if l.Counts.LeftOut != 1 {
-				which = fmt.Sprintf("%d endpoints are", l.Counts.LeftOut)
-			}
+			which := plural.Count(l.Counts.LeftOut, "endpoint is", "endpoints are")
 			out = append(out, Finding{Object: "Service " + l.Name, Message: which + " left out: " + l.Reason})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // maxEndpoints bounds the endpoints of one service, as of other providers.
@@ -248,11 +249,8 @@ func (b *builder) add(members []member, port Port) {
 		}
 	}
 	if unnamed > 0 {
-		which := "1 endpoint has"
-		if unnamed != 1 {
-			which = fmt.Sprintf("%d endpoints have", unnamed)
-		}
-		b.rejected.notef(unnamed, "%s no port %s: name it in targetPort of the Service as the Pods do", which, portName(port))
+		b.rejected.notef(unnamed, "%s no port %s: name it in targetPort of the Service as the Pods do",
+			plural.Count(unnamed, "endpoint has", "endpoints have"), portName(port))
 	}
 }
 
