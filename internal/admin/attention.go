@@ -199,7 +199,7 @@ var severities = func() map[Code]Severity {
 
 // NewAttention makes an item with the usual severity of its code.
 func NewAttention(code Code, format string, args ...any) Attention {
-	return Attention{Code: code, Severity: severities[code], Text: oneLine(fmt.Sprintf(format, args...))}
+	return Attention{Code: code, Severity: severities[code], Text: printable(fmt.Sprintf(format, args...), maxAttentionText)}
 }
 
 // Of adds the service.
@@ -232,7 +232,7 @@ func (a Attention) See(format string, words ...any) Attention {
 	for i, w := range words {
 		words[i] = ShellWord(fmt.Sprint(w))
 	}
-	a.Next = oneLine(fmt.Sprintf(format, words...))
+	a.Next = printable(fmt.Sprintf(format, words...), maxAttentionText)
 	return a
 }
 

@@ -111,6 +111,22 @@ func attends(t *testing.T, s admin.Status, code admin.Code) admin.Attention {
 	return s.Attention[i]
 }
 
+// TestAttentionIsWhole: a sentence with long names is shown to its end, and one that is cut
+// shows that it is.
+func TestAttentionIsWhole(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		want string
+	}{
+		{strings.Repeat("n", 400), strings.Repeat("n", 400) + " is not known"},
+		{strings.Repeat("n", 2000), strings.Repeat("n", 999) + "…"},
+	} {
+		if got := admin.NewAttention(admin.LocalityUnknown, "%s is not known", tc.name).Text; got != tc.want {
+			t.Errorf("a name of %d characters: %d characters that end with %q", len(tc.name), len(got), got[max(0, len(got)-20):])
+		}
+	}
+}
+
 // TestAttentionToThePlan: what a plan, the loop and the health tables tell, each alone.
 func TestAttentionToThePlan(t *testing.T) {
 	legacy := func(change func(*plan.Service)) func(*world, *admin.Options) {

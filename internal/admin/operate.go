@@ -54,8 +54,11 @@ func rolledBack(before, after *plan.Plan) []RolledBack {
 	return out
 }
 
-// maxOrderText bounds who and why, in characters.
-const maxOrderText = 300
+// Bounds of texts, in characters.
+const (
+	maxOrderText     = 300 // who and why
+	maxAttentionText = 1000
+)
 
 // order reads an order; an empty body is one for all services.
 func order(w http.ResponseWriter, r *http.Request, body []byte) (Order, bool) {
@@ -88,8 +91,12 @@ func decodeOne(body []byte, into any) error {
 	return err
 }
 
-// oneLine makes a text fit for logs and tables.
-func oneLine(s string) string {
+// oneLine makes a text of an order fit for logs and tables.
+func oneLine(s string) string { return printable(s, maxOrderText) }
+
+// printable returns a text in one line, without what can't be printed. A text of more than so
+// many characters ends with an ellipsis.
+func printable(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -99,10 +106,11 @@ func oneLine(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, ""))
-	if runes := []rune(s); len(runes) > maxOrderText {
-		s = string(runes[:maxOrderText])
+	s = strings.TrimSpace(s)
+	if runes := []rune(s); len(runes) > most {
+		s = string(runes[:most-1]) + "…"
 	}
-	return strings.TrimSpace(s)
+	return s
 }
 
 // loopAPI takes what operators order of the control loop, and lets them see beforehand what
