@@ -24,6 +24,10 @@ type attack struct {
 	deaf       bool // nothing is read
 	do         func(c *rawclient.Attacker) error
 
+	// shared are the budgets beside that of messages which the attack uses: one address may use a small part of
+	// them, many addresses all.
+	shared int64
+
 	// rest replaces do: it attacks the listener for REST until the attack ends, over TLS, from one of many
 	// addresses.
 	rest func(p *poller)
@@ -37,6 +41,13 @@ const (
 	pastPool   = 1<<10 + 1  // a frame whose buffer is four times as large
 	pastPool16 = 4<<10 + 1
 	forEver    = 1 << 40
+)
+
+// Budgets of the server beside that of messages.
+const (
+	namesBudget   = 1 << 30   // for the names that streams subscribe to
+	reportsBudget = 768 << 20 // for load reports that wait for the next tick
+	pollsBudget   = 512 << 20 // for names of clients that poll
 )
 
 const (
@@ -149,12 +160,12 @@ func messageAttacks() []attack {
 			}})
 			return each(method, nil, bytes.Repeat(rawclient.Framed(question, false), 100), largest)(c)
 		}},
-		{name: "names", what: "100 streams that ask for 20,000 names each", do: func(c *rawclient.Attacker) error {
+		{name: "names", what: "100 streams that ask for 20,000 names each", shared: namesBudget, do: func(c *rawclient.Attacker) error {
 			return some(c, streams/10, adsMethod, func(i int) []byte {
 				return encoded(&discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: endpointsURL, ResourceNames: namesOf(c, i)})
 			})
 		}},
-		{name: "names-few", what: "1,000 streams that ask for 150 names each", do: func(c *rawclient.Attacker) error {
+		{name: "names-few", what: "1,000 streams that ask for 150 names each", shared: namesBudget, do: func(c *rawclient.Attacker) error {
 			i := 0
 			return every(c, func() error {
 				names := make([]string, 150)

@@ -21,26 +21,15 @@ import (
 
 // budget is what the server lets messages of clients take. At most a quarter more
 // may be resident, for all that the process holds.
-const (
-	budget = 512 << 20
-	most   = budget + budget/4
-)
+const budget = 512 << 20
 
-// shared are the budgets beside that of messages which attacks use: one address may use a small part of them, many
-// addresses all.
-var shared = map[string]int64{
-	"names": 1 << 30, "names-few": 1 << 30, "names-change": 1 << 30, "delta-names": 1 << 30,
-	"reports-services": 768 << 20, "reports-localities": 768 << 20, "reports-metrics": 768 << 20,
-	"reports-gzip": 768 << 20, "reports-known": 768 << 20, "reports-many-metrics": 768 << 20,
-	"rest-names": 512 << 20, "rest-names-wait": 512 << 20, "rest-clients": 512 << 20, "rest-mixed": 512 << 20,
-}
-
-// mostOf is how much an attack from so many addresses may make resident.
-func mostOf(a *attack, addresses int) int64 {
-	if addresses <= 1 {
-		return most
+// most is how much the attack from so many addresses may make resident.
+func (a attack) most(addresses int) int64 {
+	allowed := int64(budget)
+	if addresses > 1 {
+		allowed += a.shared
 	}
-	return (budget + shared[a.name]) / 4 * 5
+	return allowed / 4 * 5
 }
 
 func main() { command.Main("attacks", run) }
@@ -84,13 +73,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", a.name, err)
 		}
-		verdict, most := "", mostOf(&a, o.addressesOf(&a))
-		if found.peak > most || found.failed > 0 {
+		verdict, limit := "", a.most(o.addressesOf(&a))
+		if found.peak > limit || found.failed > 0 {
 			failed++
 			verdict = " FAILED"
 		}
 		_, _ = fmt.Fprintf(stdout, "%-22s %6d MiB %6d MiB %12d %12v %7.1fs  %s%s\n",
-			a.name, found.peak>>20, most>>20, found.opened, found.slowest.Round(time.Millisecond), found.cpu.Seconds(), a.what, verdict)
+			a.name, found.peak>>20, limit>>20, found.opened, found.slowest.Round(time.Millisecond), found.cpu.Seconds(), a.what, verdict)
 		if found.failed > 0 {
 			_, _ = fmt.Fprintf(stdout, "%d questions whether the server lives were not answered\n", found.failed)
 		}

@@ -74,6 +74,17 @@ func (p *poller) held(data []byte) func(conn net.Conn) error {
 	}
 }
 
+// endlessly sends a head, then the same data again and again, and reads nothing.
+func endlessly(head, data []byte) func(conn net.Conn) error {
+	return func(conn net.Conn) error {
+		_, err := conn.Write(head)
+		for err == nil {
+			_, err = conn.Write(data)
+		}
+		return err
+	}
+}
+
 // polls sends requests and reads the answers, one after the other.
 func (p *poller) polls(request func(number int64) []byte) func(conn net.Conn) error {
 	return func(conn net.Conn) error {
@@ -134,7 +145,7 @@ const gzipHeader = "Content-Encoding: gzip\r\n"
 // restAttacks are those of the listener for REST, and one in which each address attacks in another way.
 func restAttacks() []attack {
 	list := slices.Concat(bodyAttacks(), answerAttacks(), tlsAttacks())
-	return append(list, attack{name: "rest-mixed", what: "each address polls in one of these ways", rest: func(p *poller) {
+	return append(list, attack{name: "rest-mixed", what: "each address polls in one of these ways", shared: pollsBudget, rest: func(p *poller) {
 		list[p.number%len(list)].rest(p)
 	}})
 }
@@ -158,18 +169,12 @@ func bodyAttacks() []attack {
 		{name: "rest-chunks", what: "200 polls with bodies in chunks of 1 byte that do not end", rest: func(p *poller) {
 			chunks := bytes.Repeat([]byte("1;"+strings.Repeat("a", 100)+"\r\n \r\n"), 1<<10)
 			head := []byte("POST " + endpointsPath + " HTTP/1.1\r\nHost: bench\r\nTransfer-Encoding: chunked\r\n\r\n")
-			p.parallel(restMost, func(conn net.Conn) error {
-				_, err := conn.Write(head)
-				for err == nil {
-					_, err = conn.Write(chunks)
-				}
-				return err
-			})
+			p.parallel(restMost, endlessly(head, chunks))
 		}},
-		{name: "rest-names", what: "20 clients that poll for other 20,000 names each time", rest: func(p *poller) {
+		{name: "rest-names", what: "20 clients that poll for other 20,000 names each time", shared: pollsBudget, rest: func(p *poller) {
 			p.parallel(20, p.polls(func(n int64) []byte { return post(endpointsPath, "", asks("a", "a", p.names(n, 20_000))) }))
 		}},
-		{name: "rest-names-wait", what: "200 polls for 20,000 names each that wait for a minute", rest: func(p *poller) {
+		{name: "rest-names-wait", what: "200 polls for 20,000 names each that wait for a minute", shared: pollsBudget, rest: func(p *poller) {
 			p.parallel(restMost, func(conn net.Conn) error {
 				n := p.asked.Add(1)
 				return p.held(post(endpointsPath, "Prefer: wait=60\r\n", asks(fmt.Sprint(n), "a", p.names(n, 20_000))))(conn)
@@ -206,19 +211,13 @@ func bodyAttacks() []attack {
 func answerAttacks() []attack {
 	everything := post(clustersPath, "", asks("deaf", "a", []string{"*"}))
 	return []attack{
-		{name: "rest-clients", what: "50 connections on which each poll is of another client in another zone", rest: func(p *poller) {
+		{name: "rest-clients", what: "50 connections on which each poll is of another client in another zone", shared: pollsBudget, rest: func(p *poller) {
 			p.parallel(50, p.polls(func(n int64) []byte {
 				return post(endpointsPath, "Prefer: wait=0\r\n", asks(fmt.Sprintf("%d-%d", p.number, n), fmt.Sprintf("%d-%d", p.number, n), []string{"checkout"}))
 			}))
 		}},
 		{name: "rest-deaf", what: "200 connections that poll for all of 201 services again and again, and never read", rest: func(p *poller) {
-			p.parallel(restMost, func(conn net.Conn) error {
-				_, err := conn.Write(everything)
-				for err == nil {
-					_, err = conn.Write(everything)
-				}
-				return err
-			})
+			p.parallel(restMost, endlessly(nil, everything))
 		}},
 		{name: "rest-deaf-endpoints", what: "the same for all endpoints, 40,002", rest: func(p *poller) {
 			names := []string{"checkout"}

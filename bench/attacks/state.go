@@ -28,9 +28,12 @@ func stateAttacks() []attack {
 			m = append(m, bytes.Repeat([]byte{3<<3 | 2, 1, 'a'}, large/3)...)
 			return some(c, 20, adsMethod, func(int) []byte { return m })
 		}},
-		{name: "delta-names", what: "100 delta streams that ask for 20,000 names each", do: deltaOf(func(c *rawclient.Attacker, i int) *deltaAsk {
-			return &deltaAsk{ResourceNamesSubscribe: namesOf(c, i)}
-		})},
+		{
+			name: "delta-names", what: "100 delta streams that ask for 20,000 names each", shared: namesBudget,
+			do: deltaOf(func(c *rawclient.Attacker, i int) *deltaAsk {
+				return &deltaAsk{ResourceNamesSubscribe: namesOf(c, i)}
+			}),
+		},
 		{name: "delta-names-tiny", what: "100 delta streams that ask for 1,000,000 names of 1 byte", do: func(c *rawclient.Attacker) error {
 			m := encoded(&discoveryv3.DeltaDiscoveryRequest{Node: node(), TypeUrl: endpointsURL})
 			m = append(m, bytes.Repeat([]byte{3<<3 | 2, 1, 'a'}, large/3)...)
@@ -61,15 +64,24 @@ func stateAttacks() []attack {
 				return append(append(m, 6<<3|2), field(reason)...)
 			})
 		}},
-		{name: "reports-services", what: "100 load report streams, each of 20,000 services", do: reporting(func(i int) []*endpointv3.ClusterStats {
-			return statsOf(20_000, 1, func(j int) string { return fmt.Sprintf("%d-%d", i, j) })
-		})},
-		{name: "reports-localities", what: "100 load report streams of a service in 20,000 localities each", do: reporting(func(int) []*endpointv3.ClusterStats {
-			return statsOf(1, 20_000, func(int) string { return "checkout" })
-		})},
-		{name: "reports-metrics", what: "100 load report streams with 50,000 metrics each", do: reporting(func(int) []*endpointv3.ClusterStats {
-			return withMetrics(statsOf(1, 1, func(int) string { return "checkout" }), 50_000)
-		})},
+		{
+			name: "reports-services", what: "100 load report streams, each of 20,000 services", shared: reportsBudget,
+			do: reporting(func(i int) []*endpointv3.ClusterStats {
+				return statsOf(20_000, 1, func(j int) string { return fmt.Sprintf("%d-%d", i, j) })
+			}),
+		},
+		{
+			name: "reports-localities", what: "100 load report streams of a service in 20,000 localities each", shared: reportsBudget,
+			do: reporting(func(int) []*endpointv3.ClusterStats {
+				return statsOf(1, 20_000, func(int) string { return "checkout" })
+			}),
+		},
+		{
+			name: "reports-metrics", what: "100 load report streams with 50,000 metrics each", shared: reportsBudget,
+			do: reporting(func(int) []*endpointv3.ClusterStats {
+				return withMetrics(statsOf(1, 1, func(int) string { return "checkout" }), 50_000)
+			}),
+		},
 		{name: "checkers", what: "500 checkers that can do 100,000 things each", do: func(c *rawclient.Attacker) error {
 			return some(c, 500, checkMethod, func(i int) []byte {
 				n := node()

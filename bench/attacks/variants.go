@@ -21,7 +21,7 @@ import (
 //nolint:funlen // a table
 func variantAttacks() []attack {
 	return []attack{
-		{name: "reports-gzip", what: "1,000 load report streams, each of 20,000 services, compressed", do: func(c *rawclient.Attacker) error {
+		{name: "reports-gzip", what: "1,000 load report streams, each of 20,000 services, compressed", shared: reportsBudget, do: func(c *rawclient.Attacker) error {
 			m := rawclient.Framed(compressed(encoded(&loadstatsv3.LoadStatsRequest{
 				Node: node(), ClusterStats: statsOf(20_000, 1, func(j int) string { return fmt.Sprint("service-", j) }),
 			})), true)
@@ -29,26 +29,35 @@ func variantAttacks() []attack {
 				return c.Message(c.Open(reportMethod, [2]string{"grpc-encoding", "gzip"}), m)
 			})
 		}},
-		{name: "reports-known", what: "1,000 load report streams, each of one service 20,000 times, compressed", do: reportingGzip(func() []*endpointv3.ClusterStats {
-			return statsOf(20_000, 1, func(int) string { return "checkout" })
-		})},
-		{name: "reports-many-metrics", what: "1,000 load report streams with 50,000 metrics each, compressed", do: reportingGzip(func() []*endpointv3.ClusterStats {
-			return withMetrics(statsOf(1, 1, func(int) string { return "checkout" }), 50_000)
-		})},
+		{
+			name: "reports-known", what: "1,000 load report streams, each of one service 20,000 times, compressed", shared: reportsBudget,
+			do: reportingGzip(func() []*endpointv3.ClusterStats {
+				return statsOf(20_000, 1, func(int) string { return "checkout" })
+			}),
+		},
+		{
+			name: "reports-many-metrics", what: "1,000 load report streams with 50,000 metrics each, compressed", shared: reportsBudget,
+			do: reportingGzip(func() []*endpointv3.ClusterStats {
+				return withMetrics(statsOf(1, 1, func(int) string { return "checkout" }), 50_000)
+			}),
+		},
 		{name: "rejections", what: "100 streams that reject with 3 MB of reasons, again and again", do: rejecting},
-		{name: "names-change", what: "100 streams that ask for other 20,000 names in each of 10 requests", do: func(c *rawclient.Attacker) error {
-			for i := range 100 {
-				var all []byte
-				for j := range 10 {
-					m := &discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: endpointsURL, ResourceNames: namesOf(c, 10*i+j)}
-					all = append(all, rawclient.Framed(encoded(m), false)...)
+		{
+			name: "names-change", what: "100 streams that ask for other 20,000 names in each of 10 requests", shared: namesBudget,
+			do: func(c *rawclient.Attacker) error {
+				for i := range 100 {
+					var all []byte
+					for j := range 10 {
+						m := &discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: endpointsURL, ResourceNames: namesOf(c, 10*i+j)}
+						all = append(all, rawclient.Framed(encoded(m), false)...)
+					}
+					if err := c.Message(c.Open(adsMethod), all); err != nil {
+						return err
+					}
 				}
-				if err := c.Message(c.Open(adsMethod), all); err != nil {
-					return err
-				}
-			}
-			return nil
-		}},
+				return nil
+			},
+		},
 		{name: "names-fetched", what: "single requests for 20,000 names each without end", do: func(c *rawclient.Attacker) error {
 			i := 0
 			return again(func() error {
