@@ -86,9 +86,9 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-func TestPutBeneath(t *testing.T) {
+func TestWithLBPolicy(t *testing.T) {
 	t.Parallel()
-	if _, err := putBeneath("static_resources:\n  clusters: []\n", loadAwarePolicy); err == nil {
+	if _, err := withLBPolicy("static_resources:\n  clusters: []\n", loadAwarePolicy); err == nil {
 		t.Error("no error without a cluster")
 	}
 }

@@ -123,12 +123,12 @@ func (f *fleet) bootstrap(ctx context.Context, zone int, id string) (string, err
 		return bootstrap(zone, id, own), err
 	}
 	args := []string{"--cluster", "client", "--locality", zones[zone].String(), "--node-id", id}
-	if f.policy.beneath != "" {
+	if f.policy.lbPolicy != "" {
 		args = append(args, "--service", service)
 	}
 	text, err := f.server.Bootstrap(ctx, args...)
-	if err == nil && f.policy.beneath != "" {
-		text, err = putBeneath(text, f.policy.beneath)
+	if err == nil && f.policy.lbPolicy != "" {
+		text, err = withLBPolicy(text, f.policy.lbPolicy)
 	}
 	if err != nil {
 		return "", err

@@ -18,9 +18,9 @@ type policy struct {
 	// cluster is a static cluster for the Envoys of a source; nil where Isobar serves
 	// the assignment.
 	cluster func(f *fleet, source int) (string, error)
-	// beneath replaces the load balancing policy of the cluster that takes its
+	// lbPolicy replaces the load balancing policy of the cluster that takes its
 	// endpoints from Isobar.
-	beneath   string
+	lbPolicy  string
 	simulated string // name of the policy of the simulator that is the same; empty = none is
 }
 
@@ -33,7 +33,7 @@ var policies = []policy{
 	},
 	{Name: "load-aware", About: "load_aware_locality over all zones", cluster: loadAware(false), simulated: "load-aware"},
 	{Name: "load-aware-region", About: "load_aware_locality within the region, then the other region", cluster: loadAware(true)},
-	{Name: "isobar+load-aware", About: "load_aware_locality over the endpoints that Isobar assigns", beneath: loadAwarePolicy, simulated: "isobar+load-aware"},
+	{Name: "isobar+load-aware", About: "load_aware_locality over the endpoints that Isobar assigns", lbPolicy: loadAwarePolicy, simulated: "isobar+load-aware"},
 	{Name: "isobar", About: "Isobar, with the cluster that it serves", simulated: sim.NameIsobar},
 }
 
@@ -173,8 +173,8 @@ func bootstrap(source int, id, cluster string) string {
 
 var route = "cluster: " + service + ", timeout: " + timeout.String()
 
-// putBeneath lets another policy choose among the localities that Isobar assigns.
-func putBeneath(bootstrap, balancing string) (string, error) {
+// withLBPolicy lets another policy choose among the localities that Isobar assigns.
+func withLBPolicy(bootstrap, balancing string) (string, error) {
 	const own = "      lb_policy: ROUND_ROBIN\n      common_lb_config:\n        healthy_panic_threshold: {value: 10}\n        locality_weighted_lb_config: {}\n"
 	if strings.Count(bootstrap, own) != 1 {
 		return "", errors.New("bootstrap: want one cluster with lb_policy and locality_weighted_lb_config")

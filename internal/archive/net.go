@@ -247,7 +247,7 @@ type walk struct {
 type walked struct {
 	sites    []isobar.Locality // in the order in which changes name them
 	index    map[isobar.Locality]int
-	rows     map[isobar.Locality]*row
+	sources  map[isobar.Locality]*sourceShares
 	drop     [3]float64 // before the span, now, and what a restart would go on from
 	changes  int
 	reverted bool
@@ -255,7 +255,7 @@ type walked struct {
 }
 
 func newWalked(drop float64) *walked {
-	return &walked{index: map[isobar.Locality]int{}, rows: map[isobar.Locality]*row{}, drop: [3]float64{drop, drop, drop}}
+	return &walked{index: map[isobar.Locality]int{}, sources: map[isobar.Locality]*sourceShares{}, drop: [3]float64{drop, drop, drop}}
 }
 
 type reason struct {
@@ -264,9 +264,9 @@ type reason struct {
 	moved float64
 }
 
-// row is where a source sends, in 1/10,000 in the order of the sites; nil where the source
-// is not there. A row may be shorter than the sites.
-type row struct {
+// sourceShares are the shares of a source, in 1/10,000 in the order of the sites; nil where the
+// source is not there. A list may be shorter than the sites.
+type sourceShares struct {
 	before, now, saved []uint16
 	low, high          []uint16
 	changes            []int
@@ -277,8 +277,8 @@ func (x *walk) start() {
 	x.counts = true
 	for _, s := range x.services {
 		s.drop[0] = s.drop[1]
-		for _, r := range s.rows {
-			*r = row{before: r.now, now: r.now, saved: r.saved, low: slices.Clone(r.now), high: slices.Clone(r.now)}
+		for _, r := range s.sources {
+			*r = sourceShares{before: r.now, now: r.now, saved: r.saved, low: slices.Clone(r.now), high: slices.Clone(r.now)}
 		}
 		s.changes, s.reasons = 0, nil
 	}
@@ -288,7 +288,7 @@ func (x *walk) start() {
 func (x *walk) restart() {
 	for _, s := range x.services {
 		s.drop[1] = s.drop[2]
-		for _, r := range s.rows {
+		for _, r := range s.sources {
 			s.reverted = r.set(r.saved) || s.reverted
 		}
 	}
@@ -327,11 +327,11 @@ func (s *walked) take(d *plan.ServiceChange, lost bool) {
 	}
 	for i := range d.Sources {
 		c := &d.Sources[i]
-		r := s.rows[c.Source]
+		r := s.sources[c.Source]
 		if r == nil {
 			before := s.spread(c.Before, at)
-			r = &row{before: before, now: before, saved: before, low: slices.Clone(before), high: slices.Clone(before)}
-			s.rows[c.Source] = r
+			r = &sourceShares{before: before, now: before, saved: before, low: slices.Clone(before), high: slices.Clone(before)}
+			s.sources[c.Source] = r
 		}
 		after := s.spread(c.After, at)
 		r.set(after)
@@ -355,7 +355,7 @@ func (s *walked) spread(units []uint16, at []int) []uint16 {
 	return out
 }
 
-// unit is a share of a row.
+// unit is the share of the site at an index.
 func unit(units []uint16, k int) uint16 {
 	if k < len(units) {
 		return units[k]
@@ -363,8 +363,8 @@ func unit(units []uint16, k int) uint16 {
 	return 0
 }
 
-// set makes a row another one; false where it is the same.
-func (r *row) set(next []uint16) bool {
+// set replaces the present shares; false where they are the same.
+func (r *sourceShares) set(next []uint16) bool {
 	changed := (next == nil) != (r.now == nil)
 	for k := range max(len(next), len(r.now)) {
 		if unit(next, k) == unit(r.now, k) {
@@ -435,7 +435,7 @@ func (s *walked) net(name string) NetService {
 		x := float64(unit(units, k)) / isobar.WeightScale
 		return &x
 	}
-	for source, r := range s.rows {
+	for source, r := range s.sources {
 		for k := range r.changes {
 			if r.changes[k] == 0 {
 				continue

@@ -176,13 +176,13 @@ func sharesOf(now *plan.SavedService) *shares {
 	x.drop, x.sites = now.Drop, slices.Clone(now.Sites)
 	for i := range now.Sources {
 		s := &now.Sources[i]
-		row := map[isobar.Locality]float64{}
+		byLocality := map[isobar.Locality]float64{}
 		for k, share := range s.Shares {
 			if k < len(now.Sites) && share > 0 {
-				row[now.Sites[k]] = share
+				byLocality[now.Sites[k]] = share
 			}
 		}
-		x.sources[s.Source] = row
+		x.sources[s.Source] = byLocality
 	}
 	return x
 }
@@ -215,13 +215,13 @@ func (x *shares) put(source isobar.Locality, sites []isobar.Locality, units []ui
 		delete(x.sources, source)
 		return
 	}
-	row := map[isobar.Locality]float64{}
+	byLocality := map[isobar.Locality]float64{}
 	for i, n := range units {
 		if n > 0 && i < len(sites) {
-			row[sites[i]] = float64(n) / isobar.WeightScale
+			byLocality[sites[i]] = float64(n) / isobar.WeightScale
 		}
 	}
-	x.sources[source] = row
+	x.sources[source] = byLocality
 }
 
 // Moment rebuilds the shares of a service after the change of a version, from those of
@@ -263,10 +263,10 @@ func (x *shares) list() Shares {
 	if out.Localities == nil {
 		out.Localities = []isobar.Locality{}
 	}
-	for source, row := range x.sources {
+	for source, byLocality := range x.sources {
 		s := SourceShares{Source: source, Shares: make([]float64, len(out.Localities))}
 		for i, l := range out.Localities {
-			s.Shares[i] = row[l]
+			s.Shares[i] = byLocality[l]
 		}
 		out.Sources = append(out.Sources, s)
 	}

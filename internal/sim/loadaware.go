@@ -76,7 +76,7 @@ func newAware(w *world) *loadAware {
 		}
 		c.told = make([]told, len(s.endpoints))
 		for i := range s.endpoints {
-			s.endpoints[i].station.reports = true
+			s.endpoints[i].workers.reports = true
 		}
 	}
 	return b

@@ -102,9 +102,9 @@ func utilizationOf(sum, servers, drain float64) float64 {
 	return u
 }
 
-// station is one endpoint, request by request: workers that take requests in the
+// workerPool is one endpoint, request by request: workers that take requests in the
 // order of their arrival.
-type station struct {
+type workerPool struct {
 	serving *Serving
 	free    []float64 // when each worker is free, seconds
 	begin   []float64 // when those begin that wait, in order
@@ -126,20 +126,20 @@ const utilizationTime = 1
 // the mean of the last utilizationTime. A worker that is done answers before it begins with
 // the next request, so what begins at that moment is not in it: under load, 1 - utilization
 // is a little above 0.
-func (q *station) utilization(at float64) float64 {
-	for len(q.begun) > 0 && q.begun[0].at < at {
-		q.decay(q.begun[0].at)
-		q.work += q.begun[0].length / utilizationTime / float64(len(q.free))
-		q.begun = q.begun[1:]
+func (p *workerPool) utilization(at float64) float64 {
+	for len(p.begun) > 0 && p.begun[0].at < at {
+		p.decay(p.begun[0].at)
+		p.work += p.begun[0].length / utilizationTime / float64(len(p.free))
+		p.begun = p.begun[1:]
 	}
-	q.decay(at)
-	return q.work
+	p.decay(at)
+	return p.work
 }
 
-func (q *station) decay(to float64) {
-	if to > q.worked {
-		q.work *= math.Exp((q.worked - to) / utilizationTime)
-		q.worked = to
+func (p *workerPool) decay(to float64) {
+	if to > p.worked {
+		p.work *= math.Exp((p.worked - to) / utilizationTime)
+		p.worked = to
 	}
 }
 
@@ -148,38 +148,38 @@ const refusal = 0.0005
 
 // serve takes a request at a moment (seconds) and tells when it ends, for the
 // client, and whether it succeeds. mean is that of its service time.
-func (q *station) serve(at, mean, slow, failing, timeout float64, rng *rand.Rand) (end float64, ok bool) {
+func (p *workerPool) serve(at, mean, slow, failing, timeout float64, rng *rand.Rand) (end float64, ok bool) {
 	ok = failing <= 0 || rng.Float64() >= failing
 	if slow >= timeout {
 		return at + timeout, false
 	}
 	first := 0
-	for i, f := range q.free {
-		if f < q.free[first] {
+	for i, f := range p.free {
+		if f < p.free[first] {
 			first = i
 		}
 	}
-	start := max(at, q.free[first])
+	start := max(at, p.free[first])
 	if start > at {
 		n := 0
-		for n < len(q.begin) && q.begin[n] <= at {
+		for n < len(p.begin) && p.begin[n] <= at {
 			n++
 		}
-		q.begin = q.begin[n:]
-		if q.serving.Waiting > 0 && len(q.begin) >= q.serving.Waiting {
+		p.begin = p.begin[n:]
+		if p.serving.Waiting > 0 && len(p.begin) >= p.serving.Waiting {
 			return at + refusal, false
 		}
-		if start-at >= timeout && !q.serving.Wastes {
+		if start-at >= timeout && !p.serving.Wastes {
 			return at + timeout, false
 		}
-		q.begin = append(q.begin, start)
+		p.begin = append(p.begin, start)
 	}
-	length := mean * varying(rng, q.serving.Variation)
-	q.free[first] = start + length
-	if q.reports {
-		q.begun = append(q.begun, begun{start, length})
+	length := mean * varying(rng, p.serving.Variation)
+	p.free[first] = start + length
+	if p.reports {
+		p.begun = append(p.begun, begun{start, length})
 	}
-	if end = q.free[first] + slow; end-at > timeout {
+	if end = p.free[first] + slow; end-at > timeout {
 		return at + timeout, false
 	}
 	return end, ok

@@ -89,11 +89,11 @@ func TestExponentialQuantiles(t *testing.T) {
 	}
 }
 
-// TestUtilizationOfAStation: what an endpoint reports is the work that began, each part
+// TestUtilizationOfAWorkerPool: what an endpoint reports is the work that began, each part
 // of it less the longer ago it began, without what begins at this moment. The twin adds up all work again.
-func TestUtilizationOfAStation(t *testing.T) {
+func TestUtilizationOfAWorkerPool(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	q := station{serving: &Serving{Variation: 0.1}, free: make([]float64, 2), reports: true}
+	q := workerPool{serving: &Serving{Variation: 0.1}, free: make([]float64, 2), reports: true}
 	var all []begun
 	at := 0.0
 	for range 2000 {

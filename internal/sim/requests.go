@@ -107,7 +107,7 @@ func newRequests(w *world) *requests {
 	for _, s := range w.services {
 		for i := range s.endpoints {
 			e := &s.endpoints[i]
-			e.station = station{serving: w.servingOf(s, e), free: make([]float64, max(1, int(math.Round(e.servers))))}
+			e.workers = workerPool{serving: w.servingOf(s, e), free: make([]float64, max(1, int(math.Round(e.servers))))}
 		}
 		for _, g := range s.groups {
 			for _, c := range g.clients {
@@ -247,8 +247,8 @@ func (r *requests) send(q *request, at float64) {
 	}
 	k.issued++ // a refused connection is an error that was never issued
 	x.arrived++
-	mean := float64(len(e.station.free)) / (e.declared * x.factor)
-	end, ok := e.station.serve(at, mean, e.slow/1000, e.failing, r.w.timeout(), r.rng)
+	mean := float64(len(e.workers.free)) / (e.declared * x.factor)
+	end, ok := e.workers.serve(at, mean, e.slow/1000, e.failing, r.w.timeout(), r.rng)
 	if ok && c.told != nil {
 		r.events.add(event{at: end, req: q, report: true})
 	}
@@ -304,7 +304,7 @@ func (r *requests) chooseEndpoint(s *service, c *client, site int) int {
 func (r *requests) end(v event) {
 	q := v.req
 	if v.report {
-		q.reported = q.client.population.group.service.endpoints[q.endpoint].station.utilization(v.at)
+		q.reported = q.client.population.group.service.endpoints[q.endpoint].workers.utilization(v.at)
 		return
 	}
 	if v.ok && v.served {

@@ -73,9 +73,9 @@ type endpoint struct {
 
 	previous float64 // requests present before this step, while it is taken
 
-	slow    float64 // ms that each request takes longer, without a server being busy
-	failing float64 // part of the requests that fails whatever the load
-	station station // in place of queue, where single requests are played
+	slow    float64    // ms that each request takes longer, without a server being busy
+	failing float64    // part of the requests that fails whatever the load
+	workers workerPool // in place of queue, where single requests are played
 }
 
 func newWorld(sc *Scenario) (*world, error) {
