@@ -26,7 +26,7 @@ func newBuilder(t *terms, headroom []float64) *builder {
 	return &builder{t: t, headroom: headroom, tier: make([]int, len(t.sites))}
 }
 
-// build makes the source's assignment, or gives the one before when nothing in it
+// build makes the source's assignment, or returns the one before when nothing in it
 // changed.
 func (b *builder) build(s *sourceState, units []int) *isobar.Assignment {
 	t := b.t

@@ -10,5 +10,5 @@ func (v *Vote) Age(now time.Time) time.Duration {
 	return max(0, now.Sub(v.Heard))
 }
 
-// Verdicts gives the verdicts of checkers that the table was given.
+// Verdicts returns the verdicts of checkers in the table.
 func (t Table) Verdicts() *Verdicts { return t.verdicts }

@@ -144,7 +144,7 @@ func (l *SourceLoad) worthTelling() bool {
 	return l.Demand >= negligible || l.Saved > 0 || l.Nodes > 0 || l.Held > 0
 }
 
-// hold counts a stream whose last rate stands in for a report.
+// hold counts a stream whose last rate is used instead of a report.
 func (l *SourceLoad) hold(rate float64, missing bool) {
 	l.Held++
 	if missing {
@@ -223,8 +223,8 @@ const (
 	mostShare = 0.5
 )
 
-// age returns which part of a service's demand stands in for missing reports, and for how long
-// too much of it has.
+// age returns the part of a service's demand that is taken from earlier reports, and for how long
+// too much of it is stale.
 func (s *service) age(loads []SourceLoad, now time.Time) (stale float64, age Age) {
 	all := 0.0
 	for i := range loads {

@@ -23,11 +23,11 @@ type ServiceLoad struct {
 	// Covered is false while the plan has to hold (coverage below the
 	// threshold and the grace of three intervals not over).
 	Covered bool
-	// Stale is the share of the demand that stands in for reports that are
-	// missing, of clients that are there, 0 to 1.
+	// Stale is the share of the demand that is taken from earlier reports
+	// because connected clients owe newer ones, 0 to 1.
 	Stale float64
-	Age   Age       // for how long too much of it has
-	Heard time.Time // when at most half of it did
+	Age   Age       // for how long too much of it is stale
+	Heard time.Time // when at most half of it was
 	// Outcomes are of its newest requests, of several windows where they are few.
 	Outcomes    Outcomes
 	Futile      []SiteFutile // sorted; localities in which nothing succeeded since the last requests that failed
@@ -66,7 +66,7 @@ type SourceLoad struct {
 	newest      outcomes       // of the windows measured since the last snapshot
 	Nodes       int            // streams with a fresh report
 	Held        int            // streams whose last rate is held because a report is missing
-	Stale       float64        // requests/s that stand in for missing reports
+	Stale       float64        // requests/s taken from earlier reports because newer ones are missing
 	Capped      int            // streams of which only a part counts: they jumped too far above their own mean
 	// Since is when the oldest of the fresh windows began, Until when the one
 	// that ended first did, Last when the one that ended last did. All are zero

@@ -44,10 +44,10 @@ type source struct {
 	silentAt time.Time // when they last did not
 }
 
-// held is demand that stands in for missing reports.
+// held is demand taken from earlier reports because newer ones are missing.
 type held struct{ demand, unproven float64 } // requests/s
 
-// raise raises the demand of a source to the demand that stands in for reports.
+// raise raises the demand of a source to the demand taken from earlier reports.
 func (l *SourceLoad) raise(of held) {
 	if more := of.demand - l.Demand; more > 0 {
 		l.Unproven = max(l.Unproven, min(of.unproven, l.Unproven+more))

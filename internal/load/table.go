@@ -48,8 +48,8 @@ func (s Settings) interval() time.Duration {
 const (
 	riseIntervals  = 1.0 // smoothing of growing demand
 	fallIntervals  = 1.5 // smoothing of shrinking demand
-	holdIntervals  = 3.0 // how long a stream's last rate stands in for missing reports
-	graceIntervals = 3.0 // how long remembered demand stands in for clients that are not back
+	holdIntervals  = 3.0 // how long a stream's last rate is used instead of missing reports
+	graceIntervals = 3.0 // how long remembered demand is used for clients that are not back
 	freshIntervals = 1.5 // age up to which a stream's last report counts as fresh, without its delay
 	eagerIntervals = 2.0 // how long a new source's growth is taken as it comes
 	longIntervals  = 12. // time constant of the long means for Little's law

@@ -110,7 +110,7 @@ func TestNoiseIsNoVariability(t *testing.T) {
 	}
 }
 
-// What comes once is no variability: a step, a crowd that leaves again.
+// A single change of demand is no variability: a step, or a flash crowd that leaves again.
 func TestEventsAreNoVariability(t *testing.T) {
 	for name, shape := range map[string]func(time.Duration) float64{
 		"step up": func(at time.Duration) float64 {

@@ -135,8 +135,8 @@ func TestNeverCalmUnderMovement(t *testing.T) {
 
 // oscillating lets plans follow each other in a fleet whose us/b over-reacts: the
 // more it gets, the less it seems to be able to carry, by half as much again.
-// It gives the share of us/b after each of the ticks, and the plan to whoever
-// wants to see it.
+// It returns the share of us/b after each of the ticks, and calls the given
+// functions with each plan.
 func oscillating(t *testing.T, ticks int, over float64, see ...func(*plan.Plan)) (shares []float64, last *plan.Plan, found []int) {
 	t.Helper()
 	top := threeZones(t)

@@ -32,7 +32,7 @@ func TestSharesAreMadeForVariableDemand(t *testing.T) {
 		p := variable(t, top, demand(t0, "checkout", rates))
 		s, _ := p.Service("checkout")
 		if got := s.Variability(); got != tt.want {
-			t.Errorf("of %v requests/s a variability of %v is planned for, want %v", tt.rate, got, tt.want)
+			t.Errorf("at %v requests/s the plan has a variability of %v, want %v", tt.rate, got, tt.want)
 		}
 		e, err := p.Explain("checkout", loc("us/a"))
 		if err != nil {
@@ -42,7 +42,7 @@ func TestSharesAreMadeForVariableDemand(t *testing.T) {
 			return r.Code == assign.ReasonVariability && strings.Contains(r.Text, "planned for 350 and 1050 requests/s")
 		})
 		if told != (tt.want > 0) || e.Demand.Variability != tt.want {
-			t.Errorf("of %v requests/s a variability of %v is told, because of %+v", tt.rate, e.Demand.Variability, e.Reasons)
+			t.Errorf("at %v requests/s the explanation has a variability of %v and the reasons %+v", tt.rate, e.Demand.Variability, e.Reasons)
 		}
 		if tt.want > 0 {
 			steady, is := share(t, ticks(t, top, 1, rates), "us/a", "us/b"), share(t, p, "us/a", "us/b")

@@ -155,7 +155,7 @@ func (v Value) Duration(lo, hi time.Duration) (time.Duration, bool) {
 	return 0, false
 }
 
-// withUnit gives the hint for a number without a unit: as seconds, or as
+// withUnit returns the hint for a number without a unit: as seconds, or as
 // milliseconds where so many seconds would be out of range.
 func withUnit(number string, lo, hi time.Duration) string {
 	for _, unit := range []string{"s", "ms"} {
@@ -166,7 +166,7 @@ func withUnit(number string, lo, hi time.Duration) string {
 	return "write a duration from " + short(lo) + " to " + short(hi)
 }
 
-// meantDuration gives the hint for a text that is no duration: a number in quotes lacks
+// meantDuration returns the hint for a text that is no duration: a number in quotes lacks
 // the unit as one without quotes does, and spaces may not stand in a duration.
 func meantDuration(text string, lo, hi time.Duration) string {
 	joined := strings.Join(strings.Fields(text), "")
