@@ -69,7 +69,7 @@ type Assignment struct {
 // DropCategory is the one category under which Isobar drops.
 const DropCategory = "isobar_overload"
 
-// Share gives the fraction of the source's traffic that priority 0 sends to l.
+// Share returns the fraction of the source's traffic that priority 0 sends to l.
 func (a *Assignment) Share(l Locality) float64 {
 	if a == nil || len(a.Priorities) == 0 {
 		return 0

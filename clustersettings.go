@@ -41,7 +41,7 @@ func ParseEndpointProtocol(s string) (Protocol, error) {
 	return ProtocolUnset, fmt.Errorf("%w: protocol %.100q, want one of %s", ErrBadClusterSetting, s, strings.Join(endpointProtocolNames[1:], ", "))
 }
 
-// String gives the protocol's name; it is empty where none is set.
+// String returns the protocol's name; it is empty where none is set.
 func (p Protocol) String() string {
 	if int(p) < len(endpointProtocolNames) {
 		return endpointProtocolNames[p]
@@ -49,7 +49,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol(%d)", uint8(p))
 }
 
-// MarshalText gives the name, for JSON.
+// MarshalText returns the name, for JSON.
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.
@@ -88,7 +88,7 @@ func ParseLBPolicy(s string) (LBPolicy, error) {
 	return LBRoundRobin, fmt.Errorf("%w: lb_policy %.100q, want one of %s", ErrBadClusterSetting, s, strings.Join(lbPolicyNames[:], ", "))
 }
 
-// String gives the policy's name.
+// String returns the policy's name.
 func (p LBPolicy) String() string {
 	if int(p) < len(lbPolicyNames) {
 		return lbPolicyNames[p]
@@ -96,7 +96,7 @@ func (p LBPolicy) String() string {
 	return fmt.Sprintf("lb_policy(%d)", uint8(p))
 }
 
-// MarshalText gives the name, for JSON.
+// MarshalText returns the name, for JSON.
 func (p LBPolicy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.

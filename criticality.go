@@ -39,7 +39,7 @@ func ParseClass(s string) (Class, error) {
 	return ClassCritical, fmt.Errorf("%w %q: want one of %s", ErrBadClass, s, strings.Join(classNames[:], ", "))
 }
 
-// String gives the name.
+// String returns the name.
 func (c Class) String() string {
 	if int(c) < Classes {
 		return classNames[c]
@@ -47,7 +47,7 @@ func (c Class) String() string {
 	return fmt.Sprintf("class(%d)", uint8(c))
 }
 
-// MarshalText gives the name, for JSON.
+// MarshalText returns the name, for JSON.
 func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.
@@ -75,7 +75,7 @@ type Criticality struct {
 	MaxShed ClassFractions `json:"max_shed"`
 }
 
-// ClassOf gives the class of a client service.
+// ClassOf returns the class of a client service.
 func (c *Criticality) ClassOf(client string) Class {
 	if c == nil {
 		return ClassCritical
@@ -116,7 +116,7 @@ func (d *ClassDrops) Equal(o *ClassDrops) bool {
 	return d.Drops == o.Drops && d.Criticality.Equal(o.Criticality)
 }
 
-// Dropping gives the assignment as clients get it that drop another part of
+// Dropping returns the assignment as clients get it that drop another part of
 // their requests than those of which nothing is said.
 func (a *Assignment) Dropping(drop float64) *Assignment {
 	if a.Drop == drop {

@@ -36,7 +36,7 @@ func ParseHealth(s string) (HealthStatus, error) {
 	return Unknown, fmt.Errorf("%w %q: want one of %s", ErrBadHealth, s, strings.Join(healthNames[:], ", "))
 }
 
-// String gives the lower-case name.
+// String returns the lower-case name.
 func (h HealthStatus) String() string {
 	if int(h) < len(healthNames) {
 		return healthNames[h]
@@ -49,7 +49,7 @@ func (h HealthStatus) String() string {
 // endpoints do not count as capacity either.
 func (h HealthStatus) Usable() bool { return h == Unknown || h == Healthy }
 
-// MarshalText gives the name, for JSON.
+// MarshalText returns the name, for JSON.
 func (h HealthStatus) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.

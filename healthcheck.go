@@ -37,7 +37,7 @@ func ParseCheckProtocol(s string) (CheckProtocol, error) {
 	return CheckHTTP, fmt.Errorf("%w %q: want one of %s", ErrBadProtocol, s, strings.Join(protocolNames[:], ", "))
 }
 
-// String gives the protocol's name.
+// String returns the protocol's name.
 func (p CheckProtocol) String() string {
 	if int(p) < len(protocolNames) {
 		return protocolNames[p]
@@ -45,7 +45,7 @@ func (p CheckProtocol) String() string {
 	return fmt.Sprintf("protocol(%d)", uint8(p))
 }
 
-// MarshalText gives the name, for JSON.
+// MarshalText returns the name, for JSON.
 func (p CheckProtocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.

@@ -37,7 +37,7 @@ func ParseIsolation(s string) (Isolation, error) {
 	return IsolationNone, fmt.Errorf("%w %q: want one of %s", ErrBadIsolation, s, strings.Join(isolationNames, ", "))
 }
 
-// String gives the isolation's name.
+// String returns the isolation's name.
 func (i Isolation) String() string {
 	if int(i) < len(isolationNames) {
 		return isolationNames[i]
@@ -45,7 +45,7 @@ func (i Isolation) String() string {
 	return fmt.Sprintf("isolation(%d)", uint8(i))
 }
 
-// MarshalText gives the name, for JSON.
+// MarshalText returns the name, for JSON.
 func (i Isolation) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.
@@ -108,10 +108,10 @@ func matchPart(pattern, s string) bool {
 	return true
 }
 
-// String gives the form that ParseLocalityGlob reads.
+// String returns the form that ParseLocalityGlob reads.
 func (g LocalityGlob) String() string { return g.parts.String() }
 
-// MarshalText gives the form that ParseLocalityGlob reads.
+// MarshalText returns the form that ParseLocalityGlob reads.
 func (g LocalityGlob) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.

@@ -73,7 +73,7 @@ func MustLocality(s string) Locality {
 	return l
 }
 
-// String gives the form that ParseLocality reads. Trailing empty parts are
+// String returns the form that ParseLocality reads. Trailing empty parts are
 // left out; the zero Locality is "".
 func (l Locality) String() string {
 	region, zone, sub := escaper.Replace(l.Region), escaper.Replace(l.Zone), escaper.Replace(l.SubZone)
@@ -90,7 +90,7 @@ func (l Locality) String() string {
 // IsZero reports whether no locality was given.
 func (l Locality) IsZero() bool { return l == Locality{} }
 
-// ZoneOnly gives the locality without its sub-zone.
+// ZoneOnly returns the locality without its sub-zone.
 func (l Locality) ZoneOnly() Locality { return Locality{Region: l.Region, Zone: l.Zone} }
 
 // Compare orders localities by region, zone and sub-zone.
@@ -156,7 +156,7 @@ type EgressRule struct {
 // ErrBadEgress is wrapped by the errors of [Network.WithEgress].
 var ErrBadEgress = errors.New("bad egress price")
 
-// WithEgress gives the network with prices, each in one direction.
+// WithEgress returns the network with prices, each in one direction.
 func (n *Network) WithEgress(rules []EgressRule) (*Network, error) {
 	out := &Network{rules: n.rules, pairs: n.pairs, egress: slices.Clone(rules), prices: make(map[[2]Locality]float64, len(rules))}
 	for _, r := range rules {
@@ -184,7 +184,7 @@ func (n *Network) Egress() []EgressRule {
 	return slices.Clone(n.egress)
 }
 
-// Price gives what a request costs between two localities, in milliseconds: the
+// Price returns what a request costs between two localities, in milliseconds: the
 // most specific configured pair, else 0; always 0 within a zone, unless the
 // pair names zones, and for clients without a locality.
 func (n *Network) Price(from, to Locality) float64 {
@@ -224,7 +224,7 @@ func NewNetwork(rules []LatencyRule) (*Network, error) {
 	return n, nil
 }
 
-// Rules gives the configured rules, sorted.
+// Rules returns the configured rules, sorted.
 func (n *Network) Rules() []LatencyRule {
 	if n == nil {
 		return nil
@@ -232,7 +232,7 @@ func (n *Network) Rules() []LatencyRule {
 	return slices.Clone(n.rules)
 }
 
-// Latency gives the latency between two localities in milliseconds. The most
+// Latency returns the latency between two localities in milliseconds. The most
 // specific configured pair wins (most parts named in total, then in from);
 // else 0 within a zone, 1 within a region, and 100 otherwise, which is then
 // marked as assumed. From or to a client without locality everything is at

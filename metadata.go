@@ -86,7 +86,7 @@ func depthOf(v any) int {
 	return most + 1
 }
 
-// Filters gives what the metadata hold, by filter; the values are those of
+// Filters returns what the metadata hold, by filter; the values are those of
 // encoding/json.
 func (m Metadata) Filters() (map[string]map[string]any, error) {
 	if m == "" {

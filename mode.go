@@ -36,7 +36,7 @@ func ParseMode(s string) (Mode, error) {
 	return ModeFull, fmt.Errorf("%w %q: want one of %s", ErrBadMode, s, strings.Join(modeNames[:], ", "))
 }
 
-// String gives the mode's name.
+// String returns the mode's name.
 func (m Mode) String() string {
 	if int(m) < len(modeNames) {
 		return modeNames[m]
@@ -44,7 +44,7 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
 
-// MarshalText gives the name, for JSON.
+// MarshalText returns the name, for JSON.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.

@@ -49,7 +49,7 @@ func ParsePolicy(s string) (Policy, error) {
 	return PolicyLatency, fmt.Errorf("%w %q: want one of %s", ErrBadPolicy, s, strings.Join(policyNames, ", "))
 }
 
-// String gives the policy's name.
+// String returns the policy's name.
 func (p Policy) String() string {
 	if int(p) < len(policyNames) {
 		return policyNames[p]
@@ -66,7 +66,7 @@ func (p Policy) IgnoresLoad() bool { return p == PolicyNearest || p == PolicyFix
 // [PolicyLatency] and [PolicySprayToWorld] use what healthy endpoints can do.
 func (p Policy) FailsOver() bool { return p != PolicyLatency && p != PolicySprayToWorld }
 
-// MarshalText gives the name, for JSON.
+// MarshalText returns the name, for JSON.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.

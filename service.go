@@ -132,7 +132,7 @@ func (t *Topology) Service(name string) (*Service, bool) {
 	return &t.Services[i], true
 }
 
-// With gives a topology with these services instead of those of the same
+// With returns a topology with these services instead of those of the same
 // names; others are not added.
 func (t *Topology) With(services []Service) *Topology {
 	out := *t

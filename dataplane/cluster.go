@@ -80,7 +80,7 @@ func (e *Endpoint) healthy() bool { return e.counted() && e.Health.Usable() }
 
 func (e *Endpoint) degraded() bool { return e.counted() && e.Health == isobar.Degraded }
 
-// FromAssignment gives the plain values of an assignment.
+// FromAssignment returns the plain values of an assignment.
 func FromAssignment(a *isobar.Assignment) Cluster {
 	if a == nil {
 		return Cluster{}

@@ -69,7 +69,7 @@ func EnvoyLoads(hosts []Hosts, factor uint32, threshold float64) []PriorityLoad 
 	return loads
 }
 
-// availability gives H and D of one priority.
+// availability returns H and D of one priority.
 func availability(h Hosts, factor uint32) (healthy, degraded int) {
 	n, g, d := uint64(max(0, h.counted())), uint64(h.Healthy), uint64(h.Degraded) //nolint:gosec // counts
 	if h.CountedWeight > 0 {

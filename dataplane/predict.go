@@ -18,7 +18,7 @@ const (
 	GRPC
 )
 
-// String gives the kind's name.
+// String returns the kind's name.
 func (k Kind) String() string {
 	switch k {
 	case Envoy:

@@ -57,7 +57,7 @@ type Eligible struct {
 	Counted int // all but the excluded
 }
 
-// LocalityShares gives the fraction of a priority's load that each of its
+// LocalityShares returns the fraction of a priority's load that each of its
 // localities gets, and the sum of the effective weights; with a sum of 0 no
 // locality can be picked by weight, and all fractions are 0. weights and hosts
 // are by locality, in the same order. factor is Envoy's overprovisioning factor

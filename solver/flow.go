@@ -53,7 +53,7 @@ func (t *transport) fill() {
 	}
 }
 
-// starved gives the sources with demand that reach no headroom at all. It needs no flow to see
+// starved returns the sources with demand that reach no headroom at all. It needs no flow to see
 // them: what rounding leaves of the demand of others, which may be more than all of theirs, is
 // not in it.
 func (t *transport) starved() (sources []int) {
@@ -141,7 +141,7 @@ func (t *transport) search() bool {
 	return found
 }
 
-// reached gives the sources that the last search levelled.
+// reached returns the sources that the last search levelled.
 func (t *transport) reached() (sources []int) {
 	for s, level := range t.level[:t.sources] {
 		if level >= 0 {

@@ -100,7 +100,7 @@ func TestObservedAgainstLP(t *testing.T) {
 
 var flowLine = regexp.MustCompile(`(?m)^\s*\d+ x_(\d+)_(\d+)\s+(?:B|NL|NU|NF|NS)\s+(\S+)`)
 
-// solveLP gives the optimum and its flows, in shares of the demand.
+// solveLP returns the optimum and its flows, in shares of the demand.
 func solveLP(t *testing.T, glpsol, lp string, sources, localities int) (optimum float64, flows [][]float64) {
 	t.Helper()
 	optimum, answer, ok := tryLP(t, glpsol, lp)

@@ -109,7 +109,7 @@ func nearCapacity(seed uint64) solver.Service {
 }
 
 // descend moves demand from one locality to another for as long as that lowers the
-// cost, and gives the least cost.
+// cost, and returns the least cost.
 func descend(s *solver.Service, flows [][]float64) float64 {
 	best := solver.Objective(*s, flows)
 	move := func(i, from, to int, rate float64) bool {

@@ -60,7 +60,7 @@ func trusting(scenario []byte, trust isobar.CapacityTrust) []byte {
 	return serviceName.ReplaceAll(scenario, []byte("${1}capacity_trust: "+string(trust)+"\n    ${2}"))
 }
 
-// simulate plays a scenario and gives results by policy.
+// simulate plays a scenario and returns results by policy.
 func (o *options) simulate(ctx context.Context, scenario []byte) (map[string]sim.Result, error) {
 	args := []string{"simulate", "-", "--policy", sim.NameIsobar + "," + sim.NameClairvoyant, "-o", "json"}
 	cmd := exec.CommandContext(ctx, o.isobar, args...) //nolint:gosec // a program that the user names

@@ -70,7 +70,7 @@ func parseCollection(line string) (live int64, ok bool) {
 	return 0, false
 }
 
-// between gives what each collection between two times left, bytes, the least
+// between returns what each collection between two times left, bytes, the least
 // first.
 func (c *collections) between(from, to time.Time) []int64 {
 	c.mu.Lock()

@@ -174,7 +174,7 @@ func (m *meter) slope() float64 {
 	return 0
 }
 
-// live gives what collections left in a third of what is measured, bytes, the
+// live returns what collections left in a third of what is measured, bytes, the
 // least first.
 func (m *meter) live(third int) []int64 {
 	step := m.to.Sub(m.from) / 3

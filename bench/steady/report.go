@@ -101,7 +101,7 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 	)
 }
 
-// quarter gives the lower quartile of sorted values, 0 where there are none.
+// quarter returns the lower quartile of sorted values, 0 where there are none.
 func quarter(sorted []int64) int64 {
 	if len(sorted) == 0 {
 		return 0

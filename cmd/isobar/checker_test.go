@@ -206,7 +206,7 @@ func BenchmarkCheckerProcess(b *testing.B) {
 	}
 }
 
-// webServer answers every request at once and gives its port.
+// webServer answers every request at once and returns its port.
 func webServer(b *testing.B) int {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -157,7 +157,7 @@ var (
 	redirec = regexp.MustCompile(`\s[0-9]?[<>]\S*( \S+)?`)
 )
 
-// calls gives the arguments of this program's calls in a line of shell.
+// calls returns the arguments of this program's calls in a line of shell.
 func calls(line string) (out []string) {
 	line = strings.TrimPrefix(strings.TrimSpace(comment.ReplaceAllString(line, "")), "until ")
 	for _, part := range regexp.MustCompile(`[|;&]+`).Split(line, -1) {

@@ -205,7 +205,7 @@ func verdictOf(v *health.Verdict) string {
 	return out
 }
 
-// votesText gives each checker's word, the stale ones with their age.
+// votesText returns each checker's word, the stale ones with their age.
 func votesText(votes []health.Vote, now time.Time) string {
 	out := make([]string, 0, len(votes))
 	for i := range votes {

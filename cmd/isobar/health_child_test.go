@@ -27,7 +27,7 @@ type child struct {
 	log string // file with its standard error
 }
 
-// start gives the child's standard output. The child is killed with the test,
+// start returns the child's standard output. The child is killed with the test,
 // and sees the end of its standard input if the test's process dies.
 func (c *child) start() io.Reader {
 	c.t.Helper()

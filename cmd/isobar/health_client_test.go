@@ -163,7 +163,7 @@ func (w *watcher) see(s *sight) {
 	w.health[s.Service] = s.Health
 }
 
-// of gives the health of an endpoint as the client holds it, and since when;
+// of returns the health of an endpoint as the client holds it, and since when;
 // empty if it does not hold the endpoint.
 func (w *watcher) of(service, address string) (health string, since time.Time) {
 	w.mu.Lock()
@@ -171,7 +171,7 @@ func (w *watcher) of(service, address string) (health string, since time.Time) {
 	return w.health[service][address], w.changed[address]
 }
 
-// all gives the numbers of changes of all endpoints, so far.
+// all returns the numbers of changes of all endpoints, so far.
 func (w *watcher) all() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 const canCutProcesses = true
 
-// socketsOf gives the ports of a process's TCP connections: its own and the
+// socketsOf returns the ports of a process's TCP connections: its own and the
 // other end's. Its own alone would not do: connections to other addresses may
 // have the same.
 func socketsOf(pid int) map[[2]int]bool {

@@ -79,7 +79,7 @@ func (f *checkedFleet) failures() {
 	}
 }
 
-// seen waits until the client holds an endpoint with a status, and gives the
+// seen waits until the client holds an endpoint with a status, and returns the
 // time from began to when it did, without stalls of the machine.
 func (f *checkedFleet) seen(service string, e target, want string, began time.Time) time.Duration {
 	f.t.Helper()

@@ -48,7 +48,7 @@ func watchStalls(tb testing.TB) *stalls {
 	return s
 }
 
-// between gives how much of a time the machine stood still.
+// between returns how much of a time the machine stood still.
 func (s *stalls) between(from, to time.Time) (lost time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

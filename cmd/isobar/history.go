@@ -127,7 +127,7 @@ func writeHistory(w io.Writer, list *admin.ChangeList, detail bool) error {
 // services at once.
 const mostServices = 10
 
-// mostMoved gives the services of a change that moved farthest, in their order
+// mostMoved returns the services of a change that moved farthest, in their order
 // where all of them fit.
 func mostMoved(services []plan.ServiceChange) []plan.ServiceChange {
 	if len(services) <= mostServices {

@@ -79,7 +79,7 @@ func TestMetricReference(t *testing.T) {
 // unsorted is the heading above the rows that the test has written.
 const unsorted = "## More"
 
-// reference gives the reference as the code wants it: rows of what is not there
+// reference returns the reference as the code wants it: rows of what is not there
 // are left out, labels are those of the code, and what is missing gets a section
 // at the end.
 func reference(text string, all map[string]described) string {

@@ -285,7 +285,7 @@ func shareColumns(p *dataplane.Predictions, endpoints bool) []column {
 	return []column{tier, place, address, envoy, grpc}
 }
 
-// localityOf gives a locality of a prediction that may be a server's answer.
+// localityOf returns a locality of a prediction that may be a server's answer.
 func localityOf(p *dataplane.Prediction, i, j int) dataplane.LocalityPrediction {
 	if i < len(p.Priorities) && j < len(p.Priorities[i].Localities) {
 		return p.Priorities[i].Localities[j]

@@ -69,7 +69,7 @@ func (f *remoteFlags) registerServer(cmd *cobra.Command) {
 	fs.StringVar(&f.tls.Key, "key", os.Getenv(keyEnv), "the key of --cert (PEM); also from $"+keyEnv)
 }
 
-// remote gives the server to ask.
+// remote returns the server to ask.
 func (f *remoteFlags) remote() (*admin.Remote, error) {
 	options := []admin.RemoteOption{admin.WithHint(f.tls.Hint)}
 	if f.waits != nil {

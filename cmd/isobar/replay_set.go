@@ -98,7 +98,7 @@ func settableKeys() []string {
 	return out
 }
 
-// change gives what -c and --set make of a recorded topology; nil where neither
+// change returns what -c and --set make of a recorded topology; nil where neither
 // is given.
 func (f *replayFlags) change(stdin io.Reader, stderr io.Writer) (*otherSide, error) {
 	if f.config == "" && len(f.set) == 0 {

@@ -219,7 +219,7 @@ func makeWritable(t *testing.T, file string) {
 }
 
 // killWhileWriting kills the server after a while in which it writes its state
-// as fast as it goes, and gives the highest version that anybody was told of.
+// as fast as it goes, and returns the highest version that anybody was told of.
 func (p *process) killWhileWriting(t *testing.T, after time.Duration) uint64 {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

@@ -95,7 +95,7 @@ func (f *topFlags) live(terminal bool) bool {
 	return terminal && f.output == outputText && !f.plain && f.count == 0
 }
 
-// asked gives the services in the order and to the number that were asked for;
+// asked returns the services in the order and to the number that were asked for;
 // unless one was, in that of their names, which is the same in each answer.
 func (f *topFlags) asked(o admin.Overview) admin.Overview {
 	if f.sorted {

@@ -52,7 +52,7 @@ func TestProbesWithoutAName(t *testing.T) {
 	}
 }
 
-// raw sends bytes and gives the first line of the answer.
+// raw sends bytes and returns the first line of the answer.
 func raw(t *testing.T, address, request string) string {
 	t.Helper()
 	conn := dial(t, address)

@@ -19,7 +19,7 @@ func (b *statusBuilder) aboutf(svc *plan.Service, code Code, l isobar.Locality, 
 // raisedSlack is the factor up to which a raised ceiling is a rounding error.
 const raisedSlack = 1.001
 
-// service looks at one service and gives its demand.
+// service looks at one service and returns its demand.
 func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64) {
 	if svc.Result == nil {
 		return 0

@@ -25,9 +25,9 @@ import (
 // errors of package isobar. The topology revision that a write returns is the
 // one a plan must carry to have that write in it.
 type Objects interface {
-	// List gives all objects, sorted by name.
+	// List returns all objects, sorted by name.
 	List() []isobar.Object
-	// Get gives one object, or isobar.ErrNotFound.
+	// Get returns one object, or isobar.ErrNotFound.
 	Get(name string) (isobar.Object, error)
 	// Put creates or replaces a service of the API. With ifMatch other than 0
 	// the object must stand at that revision (isobar.ErrStale).
@@ -63,7 +63,7 @@ type Parser interface {
 
 // Planner is the control loop as operators see it.
 type Planner interface {
-	// Current gives the published plan; nil before the first one.
+	// Current returns the published plan; nil before the first one.
 	Current() *plan.Plan
 	// WaitRevision returns the first published plan whose topology has at
 	// least the revision, or the context's error.
@@ -166,7 +166,7 @@ type Recorder interface {
 
 // Charts keeps samples of plans.
 type Charts interface {
-	// Samples gives what the plans of the last hour, or with day of the last day, say of
+	// Samples returns what the plans of the last hour, or with day of the last day, say of
 	// a service, or of all together for an empty name; false where there is nothing.
 	Samples(service string, day bool) (samples.Series, bool)
 	// Marks lists the moments that are marked in charts, oldest first.

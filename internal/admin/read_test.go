@@ -165,7 +165,7 @@ func TestMetricsCountByRoute(t *testing.T) {
 	}
 }
 
-// http2Server gives the address of one that greets with settings, as gRPC does.
+// http2Server returns the address of one that greets with settings, as gRPC does.
 func http2Server(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

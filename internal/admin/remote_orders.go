@@ -94,7 +94,7 @@ func (r *Remote) WhatIf(ctx context.Context, what *plan.WhatIf) (plan.Difference
 	return out, err
 }
 
-// Record asks for a trace of a length and gives it as it comes, to be closed. A
+// Record asks for a trace of a length and returns it as it comes, to be closed. A
 // server that does not begin, or does not end when it should, is given up.
 func (r *Remote) Record(ctx context.Context, length time.Duration) (io.ReadCloser, error) {
 	bounded, cancel := context.WithTimeout(ctx, length+recordPatience)

@@ -15,7 +15,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/samples"
 )
 
-// keeper gives the samples of legacy alone.
+// keeper returns the samples of legacy alone.
 func keeper(name string, day bool) (samples.Series, bool) {
 	if name != "legacy" {
 		return samples.Series{}, false

@@ -47,7 +47,7 @@ func NewBudgets(streams, operations, localities int) *Budgets {
 	return b
 }
 
-// Open books a stream of a peer, or gives the reason why not. A stream that was
+// Open books a stream of a peer, or returns the reason why not. A stream that was
 // booked must be closed.
 func (b *Budgets) Open(peer string, k Kind) (*Stream, Reason) {
 	b.mu.Lock()
@@ -75,7 +75,7 @@ type Stream struct {
 	closed   bool
 }
 
-// Locate books the locality that a stream speaks for, or gives the reason why
+// Locate books the locality that a stream speaks for, or returns the reason why
 // it may not. Only the first one of a stream counts.
 func (s *Stream) Locate(l isobar.Locality) Reason {
 	b := s.budgets

@@ -50,7 +50,7 @@ func NewRate(rate float64, burst int, now time.Time) *Rate {
 // half is how many of one address come in at once.
 func (r *Rate) half() float64 { return max(1, r.burst/2) }
 
-// Take lets one in, or gives the reason why not.
+// Take lets one in, or returns the reason why not.
 func (r *Rate) Take(address string, now time.Time) (refused Reason) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 type readyReader struct{}
 
-// newReadyReader gives nil: sockets are read in another way here.
+// newReadyReader returns nil: sockets are read in another way here.
 func newReadyReader(*net.TCPConn) *readyReader { return nil }
 
 func (*readyReader) read(int, mem.BufferPool) (*[]byte, int, error) { panic("there is none") }

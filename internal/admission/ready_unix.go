@@ -25,7 +25,7 @@ type readyReader struct {
 	err    error
 }
 
-// newReadyReader gives nil where the socket can't be reached.
+// newReadyReader returns nil where the socket can't be reached.
 func newReadyReader(c *net.TCPConn) *readyReader {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -74,7 +74,7 @@ func (a *Archive) Marks(service string) ([]Mark, error) {
 	return out, nil
 }
 
-// known gives a copy of what was selected of a service.
+// known returns a copy of what was selected of a service.
 func (a *Archive) known(service string) *selected {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -100,7 +100,7 @@ func (a *Archive) remember(service string, x *selected) {
 	a.cache[service] = x
 }
 
-// markOf gives the mark of a change as far as it is about one service; false where it is
+// markOf returns the mark of a change as far as it is about one service; false where it is
 // not.
 func markOf(r *ref, service string) (Mark, bool, error) {
 	found, err := r.services(service)
@@ -116,7 +116,7 @@ func markOf(r *ref, service string) (Mark, bool, error) {
 	return m, true, nil
 }
 
-// Change gives the change of a version, all of it or its part about one service. The
+// Change returns the change of a version, all of it or its part about one service. The
 // error wraps isobar.ErrNotFound where it is not kept.
 func (a *Archive) Change(version uint64, service string) (plan.Change, error) {
 	all := a.refs()

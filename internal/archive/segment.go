@@ -56,7 +56,7 @@ type Mark struct {
 	Why      string    `json:"why,omitempty"`    // of that service
 }
 
-// MarkOf gives a change in one line.
+// MarkOf returns a change in one line.
 func MarkOf(c *plan.Change) Mark {
 	m := Mark{
 		Version: c.Version, Previous: c.Previous, Made: c.Made, Trigger: c.Trigger, Who: c.Who, Reason: c.Reason, About: c.About, Services: len(c.Services),

@@ -54,7 +54,7 @@ var (
 	unslugged = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// anchors gives what headings of a document are linked by, as GitHub makes it:
+// anchors returns what headings of a document are linked by, as GitHub makes it:
 // lower case, without punctuation, blanks as hyphens, and a number behind what was
 // there before.
 func anchors(text string) []string {

@@ -61,7 +61,7 @@ func TestEveryReasonIsListed(t *testing.T) {
 	}
 }
 
-// labels gives the texts of a package's constants whose names begin so.
+// labels returns the texts of a package's constants whose names begin so.
 func labels(t *testing.T, dir string, prefixes ...string) (out []string) {
 	t.Helper()
 	for _, file := range parsed(t, dir) {

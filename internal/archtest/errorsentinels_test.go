@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// sentinels gives the texts of the errors that packages declare for others to
+// sentinels returns the texts of the errors that packages declare for others to
 // tell apart, by "package.Name".
 func sentinels(t *testing.T, root string, dirs ...string) map[string]string {
 	t.Helper()
@@ -56,7 +56,7 @@ func parsed(t *testing.T, dir string) map[string]*ast.File {
 	return out
 }
 
-// newError gives the text of a call of errors.New.
+// newError returns the text of a call of errors.New.
 func newError(e ast.Expr) string {
 	call, ok := e.(*ast.CallExpr)
 	if !ok || len(call.Args) != 1 || selector(call.Fun) != "errors.New" {
@@ -73,7 +73,7 @@ func newError(e ast.Expr) string {
 	return text
 }
 
-// selector gives "x.Y" for such an expression, else "".
+// selector returns "x.Y" for such an expression, else "".
 func selector(e ast.Expr) string {
 	s, ok := e.(*ast.SelectorExpr)
 	if !ok {
@@ -86,7 +86,7 @@ func selector(e ast.Expr) string {
 	return pkg.Name + "." + s.Sel.Name
 }
 
-// toldApart gives the errors that a case of a switch asks for, and the first
+// toldApart returns the errors that a case of a switch asks for, and the first
 // status that it answers with.
 func toldApart(c *ast.CaseClause, pkg string) (names []string, status string) {
 	for _, e := range c.List {

@@ -119,7 +119,7 @@ func refusals(t *testing.T, root string) map[string]map[string]bool {
 	return out
 }
 
-// refusal gives the text and status of a call that refuses something; empty
+// refusal returns the text and status of a call that refuses something; empty
 // where it does not, or where the text comes from elsewhere.
 func refusal(call *ast.CallExpr) (text, code string) {
 	for i, a := range call.Args {
@@ -158,7 +158,7 @@ func statusOf(e ast.Expr) string {
 	return ""
 }
 
-// textOf gives a text as far as it is written out, with an ellipsis for the
+// textOf returns a text as far as it is written out, with an ellipsis for the
 // rest: also that of a Problem, and of Sprintf.
 func textOf(e ast.Expr) string {
 	switch e := e.(type) {

@@ -150,7 +150,7 @@ func away(a, b []float64) float64 {
 	return 100 * d
 }
 
-// envelope gives the range between where each share is and where it should be.
+// envelope returns the range between where each share is and where it should be.
 func envelope(in assign.Input, start *assign.Result) (low, high [][]float64) {
 	for i, s := range in.Sources {
 		lo, hi := make([]float64, len(s.Target)), make([]float64, len(s.Target))

@@ -113,7 +113,7 @@ func wantTiers(t *testing.T, a *isobar.Assignment, want ...[]isobar.Locality) {
 	}
 }
 
-// realised gives what a data plane sends to a locality, in points.
+// realised returns what a data plane sends to a locality, in points.
 func realised(a *isobar.Assignment, kind dataplane.Kind, l isobar.Locality) float64 {
 	share := 0.0
 	for _, p := range dataplane.PredictAssignment(a, kind, dataplane.DefaultOptions()).Priorities {

@@ -80,7 +80,7 @@ func (p *pacing) move() (caps []float64) {
 }
 
 // fitWants trims what the sources want of sites that could not carry it, as the
-// thresholds and probes shift it a little. It gives the load that each site may
+// thresholds and probes shift it a little. It returns the load that each site may
 // carry after the step.
 func (p *pacing) fitWants() (caps []float64) {
 	// New sources are where they want to be: trimming them lowers what the

@@ -154,7 +154,7 @@ func TestTiersMatchTheDumbTwin(t *testing.T) {
 }
 
 // twinRound tries every way to round the shares to multiples of 1/10,000 by at
-// most one step each, and gives the least sum of squared errors.
+// most one step each, and returns the least sum of squared errors.
 func twinRound(shares []float64) float64 {
 	best := math.Inf(1)
 	for pick := range 1 << len(shares) {

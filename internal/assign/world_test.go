@@ -142,7 +142,7 @@ func (w *world) input() assign.Input {
 	}
 }
 
-// next takes one decision and gives it with what the checker says.
+// next takes one decision and returns it with what the checker says.
 func (w *world) next() (assign.Input, *assign.Result, []invariant.Violation) {
 	in := w.input()
 	out := assign.Assign(in)

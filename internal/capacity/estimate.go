@@ -104,7 +104,7 @@ func (m *Model) forget(p *Prior) {
 	}
 }
 
-// conditional makes a row that is given its mode and capacity, and gives the
+// conditional makes a row that is given its mode and capacity, and returns the
 // evidence for these.
 func conditional(row []float32, prior []float64) float32 {
 	top := slices.Max(row)

@@ -152,7 +152,7 @@ func TestClearedFields(t *testing.T) {
 	}
 }
 
-// clearField clears the n-th field that is set, counted depth first, and gives
+// clearField clears the n-th field that is set, counted depth first, and returns
 // its name; "" for none.
 func clearField(m protoreflect.Message, n *int) (name string) {
 	fields := m.Descriptor().Fields()

@@ -179,7 +179,7 @@ func reachSocket(s *corev3.SocketAddress, port uint32) (network, address string,
 	return "tcp", net.JoinHostPort(ip.String(), strconv.FormatUint(uint64(port), 10)), nil
 }
 
-// dialer gives what opens connections: the hook of the options, else the
+// dialer returns what opens connections: the hook of the options, else the
 // system's dialer, from the source address that the cluster names.
 func dialer(hook dialFunc, bind *corev3.BindConfig) (dialFunc, error) {
 	if hook != nil {

@@ -196,7 +196,7 @@ type entry struct {
 	health *healthv3.EndpointHealth
 }
 
-// report gives the message for a state as it is now, valid until the next
+// report returns the message for a state as it is now, valid until the next
 // call. Each endpoint stands in it twice: under its cluster and locality, and
 // in the flat list that older servers read. Endpoints that this machine can't
 // probe are left out: to servers a missing entry is no verdict.

@@ -26,7 +26,7 @@ const (
 	socketRaw = "envoy.transport_sockets.raw_buffer"
 )
 
-// chooseSocket gives the first of a cluster's sockets all of whose labels
+// chooseSocket returns the first of a cluster's sockets all of whose labels
 // stand in the check's criteria, nil for none: plaintext. A socket without
 // labels fits every check.
 func chooseSocket(matches []*clusterv3.Cluster_TransportSocketMatch, criteria *structpb.Struct) *corev3.TransportSocket {

@@ -94,7 +94,7 @@ func CheckCalls(services []isobar.Service) error {
 	return nil
 }
 
-// findCycle gives the first cycle, in alphabetic order of its start, as names
+// findCycle returns the first cycle, in alphabetic order of its start, as names
 // of which the last repeats the first; nil when there is none.
 func findCycle(graph map[string][]string) []string {
 	names := make([]string, 0, len(graph))

@@ -71,7 +71,7 @@ func interval(name string, into *time.Duration) strict.Field {
 	}}
 }
 
-// readXDS reads the part of clients. It gives where their listeners stand.
+// readXDS reads the part of clients. It returns where their listeners stand.
 func readXDS(v strict.Value, c *Config) (at [3]*strict.Value) {
 	x := &c.XDS
 	l := listener{address: x.Listen}
@@ -262,7 +262,7 @@ func hostBytes(address string) int {
 // JSON.
 func metadataBytes(m isobar.Metadata) int { return len(m) + len(m)/4 }
 
-// AsJSON gives a document as JSON: unchanged if it looks like JSON, else
+// AsJSON returns a document as JSON: unchanged if it looks like JSON, else
 // translated from YAML with every value in the line where it stands. file is the
 // name that errors carry; the error, if any, is an [*Error].
 func AsJSON(file string, data []byte) ([]byte, error) {

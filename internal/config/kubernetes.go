@@ -99,7 +99,7 @@ func readNamespaces(v strict.Value) []string {
 	return out
 }
 
-// readSelector gives the selector in the spelling that it has everywhere here.
+// readSelector returns the selector in the spelling that it has everywhere here.
 func readSelector(v strict.Value) string {
 	s, ok := v.Text()
 	if !ok {
@@ -135,7 +135,7 @@ func readZoneRegions(v strict.Value) map[string]string {
 }
 
 // readKubernetesServices reads services as those of the file, but that their
-// endpoints come from the cluster. It gives where their names stand.
+// endpoints come from the cluster. It returns where their names stand.
 func readKubernetesServices(v strict.Value, d Defaults) (out []isobar.Service, names []placedName) {
 	items, _ := v.List()
 	lines := map[string]int{}
@@ -168,7 +168,7 @@ func isKubernetesName(name string) bool {
 	return err == nil && number > 0 && strconv.FormatUint(number, 10) == port && dnsLabel.MatchString(service) && dnsLabel.MatchString(namespace)
 }
 
-// namespaceOf gives that of a name for which isKubernetesName holds.
+// namespaceOf returns that of a name for which isKubernetesName holds.
 func namespaceOf(name string) string {
 	_, rest, _ := strings.Cut(name, ".")
 	namespace, _, _ := strings.Cut(rest, ":")

@@ -27,7 +27,7 @@ func (l *listener) listenFieldNamed(name string) strict.Field {
 	}}
 }
 
-// checked gives the address in its canonical form.
+// checked returns the address in its canonical form.
 func (l *listener) checked() (string, bool) {
 	if l.at == nil {
 		return l.address, l.insecure

@@ -62,7 +62,7 @@ type KubernetesElection struct {
 // maxReplicas bounds a group, this replica included.
 const maxReplicas = 15
 
-// readReplicas reads the group. It gives where its listener stands, too.
+// readReplicas reads the group. It returns where its listener stands, too.
 func readReplicas(v strict.Value) (r *Replicas, at *strict.Value) {
 	r = &Replicas{Balance: true}
 	l := listener{}

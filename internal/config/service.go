@@ -90,7 +90,7 @@ type serviceReader struct {
 	warnedDual bool
 }
 
-// service gives one without settings of its own.
+// service returns one without settings of its own.
 func (d *Defaults) service(name string) isobar.Service {
 	return isobar.Service{
 		Name: name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,

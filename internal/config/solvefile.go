@@ -294,7 +294,7 @@ func (n *solveNetwork) readPairs(v strict.Value, name string, r strict.Range, in
 	}
 }
 
-// ms gives the latency of a pair: as given, else that of the way back.
+// ms returns the latency of a pair: as given, else that of the way back.
 func (n *solveNetwork) ms(p pair) (float64, bool) {
 	if p.from == p.to {
 		return 0, true
@@ -306,7 +306,7 @@ func (n *solveNetwork) ms(p pair) (float64, bool) {
 	return ms, ok
 }
 
-// need gives the latency of a pair and reports, once for both directions, a
+// need returns the latency of a pair and reports, once for both directions, a
 // pair that is not given.
 func (n *solveNetwork) need(p pair, service string, at strict.Value) float64 {
 	ms, ok := n.ms(p)

@@ -65,7 +65,7 @@ func newSaver(state State, log *slog.Logger, m *metrics) *saver {
 	return s
 }
 
-// writePages writes pages of the history, and gives those that it could not write.
+// writePages writes pages of the history, and returns those that it could not write.
 func (s *saver) writePages(pages []plan.Page) (left []plan.Page, err error) {
 	for _, page := range pages {
 		if failed := s.state.SavePage(page); failed != nil {

@@ -96,7 +96,7 @@ func (c contents) setOwn(providers []Provided) (contents, error) {
 	return c, err
 }
 
-// led gives what is in force on a leader.
+// led returns what is in force on a leader.
 func (c contents) led(l *Leading) contents {
 	listed := make(map[string]isobar.Object, max(len(c.listed), len(c.own)))
 	for name, have := range c.listed {

@@ -161,7 +161,7 @@ func (r *Registry) Get(name string) (isobar.Object, error) {
 
 // Put creates or replaces a service of the API. With ifMatch other than 0 the
 // object must stand at that revision (isobar.ErrStale). A service of the file
-// is refused (isobar.ErrOwned). It gives the object and the revision of the
+// is refused (isobar.ErrOwned). It returns the object and the revision of the
 // first topology that has it.
 func (r *Registry) Put(name string, svc isobar.Service, ifMatch uint64) (obj isobar.Object, topology uint64, err error) {
 	svc = cloneService(svc)

@@ -47,7 +47,7 @@ type encoding struct {
 	data     []byte
 }
 
-// encode gives what is to be saved, in the memory of into. Objects that did not
+// encode returns what is to be saved, in the memory of into. Objects that did not
 // change since they were encoded are taken from there; the result has the
 // encodings of all.
 func (c contents) encode(known encodings, into []byte) ([]byte, encodings, error) {

@@ -47,7 +47,7 @@ const (
 	Refused
 )
 
-// Split gives the shares of the localities, summing to 1, with which an agent
+// Split returns the shares of the localities, summing to 1, with which an agent
 // obeys (or disobeys) an assignment.
 type Split func(*endpointv3.ClusterLoadAssignment) map[isobar.Locality]float64
 
@@ -176,7 +176,7 @@ func keepOpen(ctx context.Context, stream func(context.Context) error) {
 	}
 }
 
-// Assignment gives the assignment in use; nil before the first.
+// Assignment returns the assignment in use; nil before the first.
 func (a *Agent) Assignment(service string) *endpointv3.ClusterLoadAssignment {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,7 +186,7 @@ func (a *Agent) Assignment(service string) *endpointv3.ClusterLoadAssignment {
 	return nil
 }
 
-// Version gives the version of the assignment in use; empty before the first.
+// Version returns the version of the assignment in use; empty before the first.
 func (a *Agent) Version(service string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -196,7 +196,7 @@ func (a *Agent) Version(service string) string {
 	return ""
 }
 
-// Shares gives the share of the demand that goes to each locality now, with
+// Shares returns the share of the demand that goes to each locality now, with
 // the fate of the localities taken into account; they sum to 1, or there are
 // none.
 func (a *Agent) Shares(service string) map[isobar.Locality]float64 {
@@ -212,7 +212,7 @@ func (a *Agent) NACKs() int {
 	return a.nacks
 }
 
-// Totals gives what the agent has sent since Run began.
+// Totals returns what the agent has sent since Run began.
 func (a *Agent) Totals(service string) Totals {
 	a.mu.Lock()
 	defer a.mu.Unlock()

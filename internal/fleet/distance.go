@@ -20,7 +20,7 @@ func TCP(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// DistantDialer gives a dialer whose connections, which dial opens, are as slow
+// DistantDialer returns a dialer whose connections, which dial opens, are as slow
 // as the distance to the address: rtt tells the round-trip time. Each direction
 // delays by half of it, opening by all of it, a refusal too. Any amount of data
 // is under way at once: distance delays, it does not narrow.

@@ -112,7 +112,7 @@ func NewEnvoyChecker(opts EnvoyCheckerOptions) (*EnvoyChecker, error) {
 	return &EnvoyChecker{opts: opts, rand: rand.New(rand.NewPCG(opts.Seed, 0))}, nil //nolint:gosec // jitter
 }
 
-// Stats gives what it saw and did so far.
+// Stats returns what it saw and did so far.
 func (e *EnvoyChecker) Stats() EnvoyCheckerStats {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -407,7 +407,7 @@ func (h *Histogram) Mean() time.Duration {
 	return h.sum / time.Duration(h.n) //nolint:gosec // n fits: it counts calls of Add
 }
 
-// Quantile gives the duration that a fraction q of all stays at or below, from
+// Quantile returns the duration that a fraction q of all stays at or below, from
 // 0 to 1; 0 when nothing was added.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.n == 0 {

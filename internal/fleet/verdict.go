@@ -311,7 +311,7 @@ func (b *beliefs) down(address string, from, until time.Time) (at time.Time, as 
 	return time.Time{}, isobar.Unknown, false
 }
 
-// close ends the watch and gives the error that ended it before.
+// close ends the watch and returns the error that ended it before.
 func (b *beliefs) close() error {
 	if b.stop != nil {
 		b.stop()

@@ -183,14 +183,14 @@ func (s *xdsServer) setFor(t *testing.T, zone string, m proto.Message) {
 	s.assigned[zone] = res
 }
 
-// seen gives the NACK texts and load reports so far.
+// seen returns the NACK texts and load reports so far.
 func (s *xdsServer) seen() (nacks []string, reports []*loadstatsv3.LoadStatsRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.nacks), slices.Clone(s.reports)
 }
 
-// overBufconn serves s in memory and gives a connection to it; both end with
+// overBufconn serves s in memory and returns a connection to it; both end with
 // stop.
 func overBufconn(t *testing.T, s *xdsServer) (conn *grpc.ClientConn, stop func()) {
 	t.Helper()

@@ -52,14 +52,14 @@ func newAssignments(t *isobar.Topology, designations []health.Designation, inter
 	return o
 }
 
-// sites gives the services found so far.
+// sites returns the services found so far.
 func (o *assignments) sites() map[string]*site {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.found)
 }
 
-// services gives what a checker shall probe, the endpoints of one service after
+// services returns what a checker shall probe, the endpoints of one service after
 // those of the other.
 func (o *assignments) services(id string) iter.Seq[[]health.Key] {
 	return func(yield func([]health.Key) bool) {

@@ -224,7 +224,7 @@ func altered(rng *rand.Rand, t *isobar.Topology) *isobar.Topology {
 	return &out
 }
 
-// shown gives what operators see beside the vote of a checker on an endpoint.
+// shown returns what operators see beside the vote of a checker on an endpoint.
 func (h *harness) shown(checker, service, address string) string {
 	reports := []health.ServiceReport{{Service: service, Endpoints: []health.Verdict{{
 		Key: health.Key{Service: service, Address: address}, Votes: []health.Vote{{Checker: "other"}, {Checker: checker}},

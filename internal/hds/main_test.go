@@ -190,7 +190,7 @@ type answer struct {
 	err error
 }
 
-// next gives what the server says next, once it does.
+// next returns what the server says next, once it does.
 func (c *client) next() <-chan answer {
 	out := make(chan answer, 1)
 	go func() {

@@ -99,7 +99,7 @@ func (f *family) find(c *checker, now time.Time, interval time.Duration) *member
 	return nil
 }
 
-// freeID gives the first ID for a node that no identity has.
+// freeID returns the first ID for a node that no identity has.
 func (n *names) freeID(node string) string {
 	id := node
 	for k := 2; n.taken[id]; k++ { // ends: there are fewer identities than numbers

@@ -56,7 +56,7 @@ func (c *Coalescer) Due(now time.Time, service string) bool {
 	return true
 }
 
-// Ready gives the services with a change that waited and is due now, sorted,
+// Ready returns the services with a change that waited and is due now, sorted,
 // and notes them as pushed.
 func (c *Coalescer) Ready(now time.Time) []string {
 	var out []string

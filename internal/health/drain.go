@@ -111,7 +111,7 @@ func RestoreDrains(saved []SavedDrain) *Drains {
 	return d
 }
 
-// Observe takes the health of everything and gives the services of which the
+// Observe takes the health of everything and returns the services of which the
 // drained localities changed, sorted. It looks at those that changed, and at
 // those for which time makes a difference.
 func (d *Drains) Observe(now time.Time, topology *isobar.Topology, table Table) (changed []string) {

@@ -12,7 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// marked gives a table in which the first down[i] endpoints of zone i of a
+// marked returns a table in which the first down[i] endpoints of zone i of a
 // service are unhealthy.
 func marked(spec *isobar.Service, down ...int) health.Table {
 	var list []health.Override
@@ -199,7 +199,7 @@ func count(yes bool) int {
 	return 0
 }
 
-// believed gives the verdicts that the first down[i] endpoints of zone i of a
+// believed returns the verdicts that the first down[i] endpoints of zone i of a
 // service are unhealthy and the rest healthy.
 func believed(spec *isobar.Service, down []int) *health.Verdicts {
 	var saved health.Saved

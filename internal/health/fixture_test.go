@@ -33,7 +33,7 @@ func checker(id string, at isobar.Locality) health.Checker {
 	return health.Checker{ID: id, NodeID: id, Locality: at, Protocols: everything, Since: start, LastSeen: start}
 }
 
-// checkersIn gives n checkers in each zone.
+// checkersIn returns n checkers in each zone.
 func checkersIn(n int, zones ...isobar.Locality) (out []health.Checker) {
 	for _, z := range zones {
 		for i := range n {
@@ -117,7 +117,7 @@ func (w *world) place() {
 	w.placement = next
 }
 
-// reports gives what is reported in one interval.
+// reports returns what is reported in one interval.
 func (w *world) reports() (out []health.Report) {
 	for i := range w.checkers {
 		c := &w.checkers[i]
@@ -133,7 +133,7 @@ func (w *world) reports() (out []health.Report) {
 	return out
 }
 
-// step lets one report interval pass, and gives the services that changed for
+// step lets one report interval pass, and returns the services that changed for
 // whatever reason.
 func (w *world) step() (changed []string) {
 	if !w.settled {

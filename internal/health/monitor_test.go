@@ -141,7 +141,7 @@ func TestMonitorSaysWhenToLookAgain(t *testing.T) {
 	}
 }
 
-// fresh gives addresses that no service has yet.
+// fresh returns addresses that no service has yet.
 func fresh(n int) (out []string) {
 	for i := range n {
 		out = append(out, fmt.Sprintf("10.9.0.%d:80", i))

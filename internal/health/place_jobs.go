@@ -80,7 +80,7 @@ func newJob(spec *isobar.Service, e *isobar.Endpoint, needs Protocols, rate floa
 	}
 }
 
-// wanted gives how many checkers a service asks for, and in how many domains,
+// wanted returns how many checkers a service asks for, and in how many domains,
 // with the defaults filled in.
 func wanted(spec *isobar.Service) (count, domains int) {
 	count, domains = spec.Checkers.Count, spec.Checkers.Domains
@@ -132,7 +132,7 @@ func (p *placer) fit(checker int, j *job) bool {
 	return p.checkers[checker].Protocols.Has(j.needs) && !slices.Contains(j.barred, checker)
 }
 
-// bars gives the checkers that must not probe a service, by service.
+// bars returns the checkers that must not probe a service, by service.
 func (p *placer) bars(list []Bar) map[string][]int {
 	out := map[string][]int{}
 	for _, b := range list {

@@ -94,7 +94,7 @@ func (p *placer) exchange(i int) bool {
 	return true
 }
 
-// doubled gives the farthest, then the busiest, of a job's checkers that share
+// doubled returns the farthest, then the busiest, of a job's checkers that share
 // their zone with another; there is one if the job has fewer zones than
 // checkers.
 func (p *placer) doubled(j *job) int {

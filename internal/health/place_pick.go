@@ -27,7 +27,7 @@ func (p *placer) weigh(checker int, rate float64) {
 	s.least = p.leastOf(s, func(int) bool { return true })
 }
 
-// leastOf gives the site's member with the least load of those that are let
+// leastOf returns the site's member with the least load of those that are let
 // pass, -1 if there is none.
 func (p *placer) leastOf(s *place, passes func(checker int) bool) int {
 	least := -1

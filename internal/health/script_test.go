@@ -122,7 +122,7 @@ func (s *script) do(words []string, text string) {
 	}
 }
 
-// named gives the checkers of a line.
+// named returns the checkers of a line.
 func (s *script) named(words []string) []string {
 	s.Helper()
 	known := ids(s.connected)

@@ -248,7 +248,7 @@ func (s *suspects) try(e *suspicion) (changed bool) {
 	return changed
 }
 
-// pick gives the next checker to try, in order of their ids after the last one;
+// pick returns the next checker to try, in order of their ids after the last one;
 // those that ended on it come last.
 func (x *suspect) pick(connected []Checker, busy map[string]bool, needs Protocols) string {
 	best, found := trialist{}, false

@@ -60,7 +60,7 @@ func (t Table) With(o Override) Table {
 	return t
 }
 
-// WithAll gives a table with all of these added, as With does with each.
+// WithAll returns a table with all of these added, as With does with each.
 func (t Table) WithAll(all []Override) Table {
 	if len(all) == 0 {
 		return t
@@ -77,19 +77,19 @@ func (t Table) WithAll(all []Override) Table {
 	return t
 }
 
-// Without gives a table without the keys that drop tells.
+// Without returns a table without the keys that drop tells.
 func (t Table) Without(drop func(Key) bool) Table {
 	t.overrides = slices.DeleteFunc(slices.Clone(t.overrides), func(o Override) bool { return drop(o.Key) })
 	return t
 }
 
-// WithVerdicts gives a table with these verdicts in place of its own.
+// WithVerdicts returns a table with these verdicts in place of its own.
 func (t Table) WithVerdicts(v *Verdicts) Table {
 	t.verdicts = v
 	return t
 }
 
-// WithDrained gives a table with these localities drained in place of its own.
+// WithDrained returns a table with these localities drained in place of its own.
 func (t Table) WithDrained(d *Drained) Table {
 	t.drained = d
 	return t
@@ -103,7 +103,7 @@ func (t Table) Equal(o Table) bool {
 	return t.verdicts == o.verdicts && t.drained == o.drained && slices.Equal(t.overrides, o.overrides)
 }
 
-// Status gives the health of an endpoint of a service, see
+// Status returns the health of an endpoint of a service, see
 // [ServiceTable.Status].
 func (t Table) Status(service string, e *isobar.Endpoint) isobar.HealthStatus {
 	return t.Of(service).Status(e)

@@ -46,7 +46,7 @@ func ProtocolsOf(list ...isobar.CheckProtocol) Protocols {
 // Has reports whether all of other are in p.
 func (p Protocols) Has(other Protocols) bool { return p&other == other }
 
-// List gives the protocols in the set, in order.
+// List returns the protocols in the set, in order.
 func (p Protocols) List() []isobar.CheckProtocol {
 	var out []isobar.CheckProtocol
 	for c := isobar.CheckHTTP; c <= isobar.CheckRedis; c++ {
@@ -57,7 +57,7 @@ func (p Protocols) List() []isobar.CheckProtocol {
 	return out
 }
 
-// String gives the names, separated by "+".
+// String returns the names, separated by "+".
 func (p Protocols) String() string {
 	var names []string
 	for _, c := range p.List() {
@@ -66,7 +66,7 @@ func (p Protocols) String() string {
 	return strings.Join(names, "+")
 }
 
-// MarshalText gives the names, for JSON.
+// MarshalText returns the names, for JSON.
 func (p Protocols) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.

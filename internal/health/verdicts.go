@@ -26,7 +26,7 @@ type belief struct {
 	pending bool // nothing yet: it waits for its first verdict without traffic
 }
 
-// Status gives the verdict on an endpoint, false if there is none. An endpoint
+// Status returns the verdict on an endpoint, false if there is none. An endpoint
 // that waits for its first verdict is unhealthy.
 func (v *Verdicts) Status(service, address string) (isobar.HealthStatus, bool) {
 	b, found := v.service(service).belief(address)
@@ -79,7 +79,7 @@ func (v *Verdicts) Changed(newer *Verdicts) []string {
 	return out
 }
 
-// Adopt gives these verdicts with those of newer on some services in place of
+// Adopt returns these verdicts with those of newer on some services in place of
 // their own: so changes of one service can be published now and those of
 // another later.
 func (v *Verdicts) Adopt(newer *Verdicts, services ...string) *Verdicts {

@@ -94,7 +94,7 @@ func OpenCertificates(files Files, o Options) (*Certificates, error) {
 	return c, nil
 }
 
-// Config gives settings for a listener; each new connection gets what the files
+// Config returns settings for a listener; each new connection gets what the files
 // held last. The protocols are those of ALPN.
 func (c *Certificates) Config(protocols ...string) *tls.Config {
 	return &tls.Config{
@@ -171,7 +171,7 @@ func (f Files) parse(contents [][]byte) (*inForce, error) {
 	return &inForce{config: out, from: first.NotBefore, until: first.NotAfter, authorities: authorities}, nil
 }
 
-// endsFirst gives the certificate of a chain that ends first.
+// endsFirst returns the certificate of a chain that ends first.
 func endsFirst(pair *tls.Certificate) (*x509.Certificate, error) {
 	first := pair.Leaf
 	for i, der := range pair.Certificate[1:] {

@@ -70,7 +70,7 @@ func listen(t *testing.T, f identity.Files) *listening {
 	return l
 }
 
-// serial connects and gives the serial number of the server's certificate.
+// serial connects and returns the serial number of the server's certificate.
 func (l *listening) serial(c *tls.Config) (string, error) {
 	l.t.Helper()
 	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", l.address, c)

@@ -47,7 +47,7 @@ func peerOf(cert *x509.Certificate) *Peer {
 	return p
 }
 
-// PeerOfState gives the peer of a TLS connection; nil when it showed no
+// PeerOfState returns the peer of a TLS connection; nil when it showed no
 // certificate that was verified.
 func PeerOfState(s *tls.ConnectionState) *Peer {
 	if s == nil || len(s.VerifiedChains) == 0 || len(s.PeerCertificates) == 0 {

@@ -166,10 +166,10 @@ func ParseLocality(s string) (LocalityPattern, error) {
 	return LocalityPattern{want: l}, nil
 }
 
-// String gives the pattern in the form that ParseLocality reads.
+// String returns the pattern in the form that ParseLocality reads.
 func (p LocalityPattern) String() string { return p.want.String() }
 
-// MarshalText gives the pattern in the form that ParseLocality reads.
+// MarshalText returns the pattern in the form that ParseLocality reads.
 func (p LocalityPattern) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // Matches reports whether a locality fits.
@@ -255,10 +255,10 @@ func labels(name string) []string {
 	return strings.Split(strings.ToLower(strings.TrimSuffix(name, ".")), ".")
 }
 
-// String gives the pattern as it was written.
+// String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
-// MarshalText gives the pattern as it was written.
+// MarshalText returns the pattern as it was written.
 func (p Pattern) MarshalText() ([]byte, error) { return []byte(p.text), nil }
 
 // Matches reports whether one of a peer's names fits.

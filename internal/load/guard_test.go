@@ -6,7 +6,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// nodesReport lets the nodes of a source report one interval each and gives
+// nodesReport lets the nodes of a source report one interval each and returns
 // the demand that is seen.
 func nodesReport(tab *load.Table, nodes, k int, issued func(node int) uint64) float64 {
 	w := make([]load.StreamWindow, nodes)

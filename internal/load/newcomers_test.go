@@ -49,7 +49,7 @@ func (c *gathering) join(at isobar.Locality, account string, rate func(k int) fl
 // moment is the time after some intervals.
 func moment(k int) time.Time { return at(float64(k)) }
 
-// run lets intervals pass and gives the load at the end.
+// run lets intervals pass and returns the load at the end.
 func (c *gathering) run(intervals int) *load.ServiceLoad {
 	var out *load.ServiceLoad
 	for range intervals {

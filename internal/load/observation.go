@@ -276,7 +276,7 @@ func tells(expected float64) bool {
 	return expected*(1-1/disagrees) > sigmas*math.Sqrt(expected)+leastGauges
 }
 
-// judge gives the reason why a client is left out, if it is, and the part of its rate that
+// judge returns the reason why a client is left out, if it is, and the part of its rate that
 // its requests in progress explain (0 = not known).
 func (s *gaugeSums) judge(usual, service float64) (left LeftOutReason, fits float64) {
 	reference := usual

@@ -50,7 +50,7 @@ func steadily(rate, inProgress uint64) told {
 	return told{issued: n, succeeded: n, inProgress: inProgress}
 }
 
-// play lets clients report for some windows, and gives the load after the last.
+// play lets clients report for some windows, and returns the load after the last.
 func play(tab *load.Table, clients []teller, from, windows int) *load.ServiceLoad {
 	for k := from; k < from+windows; k++ {
 		list := make([]load.StreamWindow, 0, len(clients))

@@ -79,7 +79,7 @@ type LocalityDetails struct {
 	Endpoints []EndpointReport
 }
 
-// Where gives the locality; the zero one where none was named.
+// Where returns the locality; the zero one where none was named.
 func (l *LocalityReport) Where() isobar.Locality {
 	if l.Locality == nil {
 		return isobar.Locality{}
@@ -87,7 +87,7 @@ func (l *LocalityReport) Where() isobar.Locality {
 	return *l.Locality
 }
 
-// metrics gives the metrics, if there are any.
+// metrics returns the metrics, if there are any.
 func (l *LocalityReport) metrics() []MetricSum {
 	if l.Details == nil {
 		return nil
@@ -95,7 +95,7 @@ func (l *LocalityReport) metrics() []MetricSum {
 	return l.Details.Metrics
 }
 
-// endpoints gives the statistics by endpoint, if there are any.
+// endpoints returns the statistics by endpoint, if there are any.
 func (l *LocalityReport) endpoints() []EndpointReport {
 	if l.Details == nil {
 		return nil

@@ -48,7 +48,7 @@ func newCatalog() *catalog {
 	return &catalog{seed: maphash.MakeSeed(), known: map[uint64]*assignment{}, places: map[isobar.Locality][]byte{}}
 }
 
-// assignment gives what the encoded assignment says.
+// assignment returns what the encoded assignment says.
 func (c *catalog) assignment(encoded []byte) (*assignment, error) {
 	key := maphash.Bytes(c.seed, encoded)
 	c.mu.RLock()
@@ -84,7 +84,7 @@ func (c *catalog) read(encoded []byte) (*assignment, error) {
 	return a, c.predict(a, cluster)
 }
 
-// judge decodes an assignment and gives what data planes read from it, or why
+// judge decodes an assignment and returns what data planes read from it, or why
 // one of them would refuse it.
 func judge(encoded []byte, name string) (dataplane.Cluster, error) {
 	var m endpointv3.ClusterLoadAssignment
@@ -125,7 +125,7 @@ func (c *catalog) predict(a *assignment, cluster dataplane.Cluster) error {
 	return nil
 }
 
-// place gives an encoded locality, each once.
+// place returns an encoded locality, each once.
 func (c *catalog) place(l isobar.Locality) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,7 +250,7 @@ func eachBytes(b []byte, f func(field protowire.Number, v []byte) error) error {
 	return nil
 }
 
-// firstString gives a field of a message that is a string.
+// firstString returns a field of a message that is a string.
 func firstString(b []byte, want protowire.Number) (s string, err error) {
 	err = eachBytes(b, func(field protowire.Number, v []byte) error {
 		if field == want {

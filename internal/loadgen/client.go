@@ -237,7 +237,7 @@ type discovered struct {
 	version   string // of the endpoints that were accepted last
 }
 
-// took takes assignments and gives the answer to them.
+// took takes assignments and returns the answer to them.
 func (c *client) took(r *response, d *discovered, began time.Time) [][]byte {
 	book := c.run.results
 	for _, a := range r.assignments {

@@ -127,7 +127,7 @@ func (r *run) askLocalities(s grpc.ClientStream, node []byte) ([]isobar.Locality
 	return slices.SortedFunc(maps.Keys(found), isobar.Locality.Compare), nil
 }
 
-// request sends a request and gives the response to it.
+// request sends a request and returns the response to it.
 func (r *run) request(s grpc.ClientStream, encoded []byte) (*response, error) {
 	if err := send(s, encoded); err != nil {
 		return nil, err

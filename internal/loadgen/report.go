@@ -195,7 +195,7 @@ func (a *assignment) stats(b []byte, requests, rate float64, over time.Duration)
 	return protowire.AppendBytes(b, d)
 }
 
-// someOf gives a whole number that on average is n >= 0.
+// someOf returns a whole number that on average is n >= 0.
 func someOf(n float64) float64 {
 	return math.Floor(n + rand.Float64()) //nolint:gosec // no secret
 }

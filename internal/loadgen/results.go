@@ -49,7 +49,7 @@ func (b *results) first(wait time.Duration) {
 	b.firsts = append(b.firsts, wait)
 }
 
-// takeFirsts gives what first booked since the last call.
+// takeFirsts returns what first booked since the last call.
 func (b *results) takeFirsts() []time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +88,7 @@ func (b *results) record(version string) {
 	}
 }
 
-// takeSpreads gives the time between the first and the last stream of each
+// takeSpreads returns the time between the first and the last stream of each
 // version that went to more than one.
 func (b *results) takeSpreads() []time.Duration {
 	b.mu.Lock()

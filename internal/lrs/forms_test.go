@@ -39,7 +39,7 @@ func (h *harness) client2017() (c *client2017.Load, cancel context.CancelFunc) {
 	return c, cancel
 }
 
-// listen gives what the server says from now on.
+// listen returns what the server says from now on.
 func listen(t *testing.T, c *client2017.Load) <-chan client2017.LoadRequest {
 	t.Helper()
 	out := make(chan client2017.LoadRequest, 16)

@@ -65,7 +65,7 @@ func (h *harness) open() *client {
 	return &client{t: h.t, stream: stream, cancel: cancel}
 }
 
-// greet opens a stream, says who it is and gives the first response.
+// greet opens a stream, says who it is and returns the first response.
 func (h *harness) greet(n *corev3.Node, stats ...*endpointv3.ClusterStats) (*client, *loadstatsv3.LoadStatsResponse) {
 	h.t.Helper()
 	c := h.open()
@@ -95,7 +95,7 @@ func (c *client) recv() *loadstatsv3.LoadStatsResponse {
 	return m
 }
 
-// next gives what the server says, if it says anything by now.
+// next returns what the server says, if it says anything by now.
 func (c *client) next() (said <-chan answer) {
 	out := make(chan answer, 1)
 	go func() {

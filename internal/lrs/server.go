@@ -48,7 +48,7 @@ type Options struct {
 	// that it runs on, before Admit is called. It may wait a little. nil = localities are not
 	// filled in.
 	Place func(ctx context.Context, peer string, n *rpc.Node)
-	// Account gives the identity or address that a stream's client counts under, and
+	// Account returns the identity or address that a stream's client counts under, and
 	// whether a certificate shows it; nil = they are not known.
 	Account func(context.Context) (account string, certified bool)
 	// MayReport reports whether clients of a locality may report on a service; their reports on

@@ -26,7 +26,7 @@ func (s *settings) equal(o *settings) bool {
 	return s.interval == o.interval && s.granularity == o.granularity && s.all == o.all && slices.Equal(s.services, o.services)
 }
 
-// Find implements reader.Services: it gives the name of a service, if it is known.
+// Find implements reader.Services: it returns the name of a service, if it is known.
 func (s *settings) Find(name []byte) (string, bool) {
 	if known, ok := s.known[string(name)]; ok { // a copy that there is: nothing is allocated
 		return known, ok

@@ -48,7 +48,7 @@ type node struct {
 // as its own yet.
 type reports map[node][]lrs.Client
 
-// openReports gives all of them.
+// openReports returns all of them.
 func openReports(server *lrs.Server) reports {
 	out := reports{}
 	for _, c := range server.Clients() {
@@ -58,7 +58,7 @@ func openReports(server *lrs.Server) reports {
 	return out
 }
 
-// take gives the stream of a node that comes from the peer; with an empty
+// take returns the stream of a node that comes from the peer; with an empty
 // peer, the one that opened first.
 func (r reports) take(n node, peer string) (lrs.Client, bool) {
 	for i, c := range r[n] {

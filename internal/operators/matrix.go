@@ -94,7 +94,7 @@ type cell struct {
 	published, landed float64
 }
 
-// cellsOf gives every pair of a source and a locality, also those without a share: a
+// cellsOf returns every pair of a source and a locality, also those without a share: a
 // series that ends would go on for minutes in graphs.
 func cellsOf(svc *plan.Service) []cell {
 	landed := landedShares(svc)
@@ -116,7 +116,7 @@ func cellsOf(svc *plan.Service) []cell {
 	return out
 }
 
-// landedShares gives by source where its requests landed; none for sources that
+// landedShares returns by source where its requests landed; none for sources that
 // reported nothing.
 func landedShares(svc *plan.Service) map[isobar.Locality]map[isobar.Locality]float64 {
 	out := map[isobar.Locality]map[isobar.Locality]float64{}

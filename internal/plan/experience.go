@@ -44,7 +44,7 @@ func (o *ObservedCapacity) valid() bool {
 	return o.Estimate.Valid() && o.Evidence.Valid()
 }
 
-// validObserved gives those that make sense, sorted by locality, each locality
+// validObserved returns those that make sense, sorted by locality, each locality
 // once: what was saved may be damaged.
 func validObserved(known []ObservedCapacity) []ObservedCapacity {
 	out := slices.DeleteFunc(slices.Clone(known), func(o ObservedCapacity) bool { return !o.valid() })

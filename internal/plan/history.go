@@ -78,7 +78,7 @@ func unbroken(pages []Page) []Page {
 	return pages
 }
 
-// Add appends a change and gives the page that has to be written.
+// Add appends a change and returns the page that has to be written.
 func (h *History) Add(c Change) Page {
 	n := sharesIn([]Change{c})
 	if len(h.pages) == 0 {

@@ -187,7 +187,7 @@ func (p *Plan) Moved(before *Plan, service string) float64 {
 
 // WithoutDrops returns the plan to leave clients with when nobody will watch over
 // them: the same weights, but nothing is dropped. A drop holds only as long as
-// an operator ends it. It gives nil when the plan drops nothing.
+// an operator ends it. It returns nil when the plan drops nothing.
 func (p *Plan) WithoutDrops(now time.Time, version uint64) *Plan {
 	var out *Plan
 	for i, s := range p.Services {

@@ -257,7 +257,7 @@ func savedSources(p *Plan) []load.Subscription {
 	return out
 }
 
-// clamp gives v, from 0 to most.
+// clamp returns v, from 0 to most.
 func clamp(v, most float64) float64 { return max(0, min(most, v)) }
 
 // saveTiers extracts the weights below priority 0.

@@ -34,7 +34,7 @@ func autoFleet(t *testing.T) *fleet {
 	return newFleet(t, top)
 }
 
-// until lets windows pass until the mode is served, and gives how many.
+// until lets windows pass until the mode is served, and returns how many.
 func (f *fleet) until(mode isobar.Mode, most int) int {
 	f.t.Helper()
 	for n := range most * windowTicks {

@@ -50,7 +50,7 @@ func (r *routes) pricesWith(source isobar.Locality, extra []float64) []float64 {
 	return out
 }
 
-// costs gives latency and price from a source to each site, ms. Where a mode keeps clients
+// costs returns latency and price from a source to each site, ms. Where a mode keeps clients
 // at or around the nearest locality, what requests experience does not move that one.
 func (r *routes) costs(source isobar.Locality, mode isobar.Mode) []float64 {
 	out := r.latency(source)

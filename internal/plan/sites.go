@@ -213,12 +213,12 @@ func (s sites) show(out []assign.Site) {
 	}
 }
 
-// index finds a site by its locality, or gives -1.
+// index finds a site by its locality, or returns -1.
 func (s sites) index(l isobar.Locality) int {
 	return slices.IndexFunc(s, func(s site) bool { return s.Group.Locality == l })
 }
 
-// in gives for each site the index of the same locality in other sites, or -1.
+// in returns for each site the index of the same locality in other sites, or -1.
 func (s sites) in(other []assign.Site) []int {
 	out := make([]int, len(s))
 	for l := range s {

@@ -160,7 +160,7 @@ func shedFraction(demand, shed []float64) float64 {
 	return s / d
 }
 
-// sharesOf gives flows as fractions of their sum; nil when there is none.
+// sharesOf returns flows as fractions of their sum; nil when there is none.
 func sharesOf(flows []float64) []float64 {
 	sum := 0.0
 	for _, f := range flows {

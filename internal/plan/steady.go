@@ -112,7 +112,7 @@ func refine(now *Service, previous *assign.Result, demand []float64) [][]float64
 }
 
 // evenly solves a problem, and once more with the fullest sites a little less
-// full: if that costs no more than the limit, it is the better answer. It gives
+// full: if that costs no more than the limit, it is the better answer. It returns
 // nil where demand does not fit.
 func evenly(p *solver.Service, limit float64) *solver.ServiceSolution {
 	solve := func(p *solver.Service, ties float64) *solver.ServiceSolution {

@@ -68,7 +68,7 @@ func (t *Turn) input(trigger assign.Trigger) Input {
 }
 
 // withCalls adds the services that calls connect with those named, whichever
-// way, and gives all of them sorted: what is decided of the others does not
+// way, and returns all of them sorted: what is decided of the others does not
 // depend on them.
 func withCalls(t *isobar.Topology, named map[string]bool) []string {
 	var out []string

@@ -144,7 +144,7 @@ func (p *Problem) zoneTiers() [][][]int {
 	return out
 }
 
-// order gives the indices of v by rank, then by growing value.
+// order returns the indices of v by rank, then by growing value.
 func order(v []float64, rank func(int) int) []int {
 	out := make([]int, len(v))
 	for i := range out {

@@ -81,7 +81,7 @@ func (r *Relay) Observations(now time.Time, healthOnly, warm bool) []*peerv1.Obs
 	return out
 }
 
-// checked always gives one message: a replica without checkers says so. Earlier versions know
+// checked always returns one message: a replica without checkers says so. Earlier versions know
 // no parts of the list of connected checkers, so a list that fits into a message is whole.
 func (r *Relay) checked(now time.Time) []*peerv1.Observations {
 	p := &checkedParts{}
@@ -244,7 +244,7 @@ func localityReport(l *load.LocalityReport) *peerv1.LocalityReport {
 	return out
 }
 
-// subscriptions always gives one message: a replica without clients says so.
+// subscriptions always returns one message: a replica without clients says so.
 func subscriptions(list []xds.Subscription, now time.Time) []*peerv1.Observations {
 	last := &peerv1.Observations{}
 	out, total := []*peerv1.Observations{last}, 0

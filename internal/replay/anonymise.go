@@ -243,7 +243,7 @@ func stemOf(name string) (before, stem, after string) {
 	return before, name, after
 }
 
-// interval gives what pseudonyms of names like this one begin with so that they
+// interval returns what pseudonyms of names like this one begin with so that they
 // are above the word below it and below the word above it, which it gives as
 // well; empty where there is none.
 func interval(name string) (mark, above string) {

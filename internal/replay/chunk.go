@@ -218,7 +218,7 @@ func (u *unchunker) unpack(size int) error {
 	return nil
 }
 
-// record gives the next record of the segment, in memory that is good until the
+// record returns the next record of the segment, in memory that is good until the
 // next one is asked for; io.EOF after the last.
 func (u *unchunker) record(most int) (kind byte, payload []byte, err error) {
 	var n uint64

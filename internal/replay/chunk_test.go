@@ -47,7 +47,7 @@ func drawRecords(t *rapid.T) [][]byte {
 	return out
 }
 
-// readAll gives the records of all segments.
+// readAll returns the records of all segments.
 func readAll(data []byte) (out [][]byte, err error) {
 	u := newUnchunker(bytes.NewReader(data))
 	for {

@@ -84,7 +84,7 @@ func Texts(tb testing.TB, data []byte) string {
 	return out.String()
 }
 
-// Pseudonyms gives those of names.
+// Pseudonyms returns those of names.
 func Pseudonyms(names []string) (map[string]string, error) {
 	set := map[string]bool{}
 	for _, n := range names {

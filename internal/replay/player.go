@@ -53,7 +53,7 @@ func (p *Player) About() About { return p.in.About() }
 // Segments counts the recordings in the trace so far.
 func (p *Player) Segments() int { return p.segments }
 
-// Next plays until the next decision. It gives io.EOF at the end of the trace,
+// Next plays until the next decision. It returns io.EOF at the end of the trace,
 // and an error that wraps ErrCut where the trace is cut: then all that is whole
 // was played.
 func (p *Player) Next() (s *Step, err error) {
@@ -271,7 +271,7 @@ func NewWhatIf(change func(*isobar.Topology) *isobar.Topology) *WhatIf {
 	return &WhatIf{change: change}
 }
 
-// Next decides a step that was played, and gives the plan before and the one
+// Next decides a step that was played, and returns the plan before and the one
 // that follows; next is nil where nothing was decided. It begins with the shares
 // that were in force when the recording began. Where an operator returned to an
 // earlier version it stays with its own weights and is paused as the recording

@@ -25,7 +25,7 @@ type ReaderOptions struct {
 // DefaultMaxMemory bounds what one record may take in memory, in bytes.
 const DefaultMaxMemory = 8 << 30
 
-// Reader reads a trace. Whatever the bytes are, it gives an error at the worst.
+// Reader reads a trace. Whatever the bytes are, it returns an error at the worst.
 type Reader struct {
 	opts  ReaderOptions
 	in    *unchunker
@@ -60,7 +60,7 @@ func (r *Reader) Offset() int64 { return r.in.offset }
 // *released, *turned, *Decided or *End.
 type entry any
 
-// next gives the next record of all segments; io.EOF after the last. An error
+// next returns the next record of all segments; io.EOF after the last. An error
 // that wraps ErrCut says that everything before was whole.
 func (r *Reader) next() (entry, error) {
 	for {
@@ -81,7 +81,7 @@ func (r *Reader) next() (entry, error) {
 	}
 }
 
-// record gives the next record, of the next segment where one is at its end.
+// record returns the next record, of the next segment where one is at its end.
 func (r *Reader) record() (byte, []byte, error) {
 	for {
 		if r.in.begun {

@@ -26,7 +26,7 @@ func IsCheckerPath(path string) bool { return path == CheckerPath || path == Che
 const maxPollBody = 4 << 20
 
 // ReadPoll reads the body of a poll, which counts as kept by the request; one that is
-// compressed with gzip is bounded by what it becomes. On an error it gives the HTTP status with
+// compressed with gzip is bounded by what it becomes. On an error it returns the HTTP status with
 // which the poll is refused.
 func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
 	compressed, err := Compressed(w, r)
@@ -112,7 +112,7 @@ func readAll(ctx context.Context, in io.Reader, besides int) ([]byte, error) {
 	}
 }
 
-// LimitBody gives the body of a request, of which it reads at most limit bytes.
+// LimitBody returns the body of a request, of which it reads at most limit bytes.
 // http.MaxBytesReader alone tells the server of what it cut off only when it is
 // given the server's own writer. A connection that is not known to hold the rest of
 // a body is closed at once, and the reset that the client gets for that rest may
@@ -141,7 +141,7 @@ func HTTPRefusal(w http.ResponseWriter, err error) {
 	http.Error(w, st.Message(), httpStatus(st.Code()))
 }
 
-// httpStatus gives the HTTP status that says to those who poll what a code says
+// httpStatus returns the HTTP status that says to those who poll what a code says
 // over gRPC.
 func httpStatus(code codes.Code) int {
 	switch code {
@@ -179,7 +179,7 @@ type FieldError struct {
 // Error names the field first.
 func (e *FieldError) Error() string { return e.Field + ": " + e.Text }
 
-// Unwrap gives ErrMessage or ErrRefused.
+// Unwrap returns ErrMessage or ErrRefused.
 func (e *FieldError) Unwrap() error { return e.base }
 
 // BadMessage makes the error of an inbound message; the field is named as in the

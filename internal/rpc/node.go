@@ -175,7 +175,7 @@ func userAgent(n *corev3.Node) string {
 // are. v3 does not know it.
 const nodeBuildVersion = 5
 
-// buildVersion gives what an old client says of itself, empty if nothing.
+// buildVersion returns what an old client says of itself, empty if nothing.
 func buildVersion(n *corev3.Node) string {
 	for rest := []byte(n.ProtoReflect().GetUnknown()); len(rest) > 0; {
 		number, kind, size := protowire.ConsumeField(rest)

@@ -101,7 +101,7 @@ func encode(x float64) uint16 {
 	return uint16(min(math.Round((math.Log2(x)-codeMin)*codeOctave)+codeLow, math.MaxUint16))
 }
 
-// decode gives NaN for a missing value.
+// decode returns NaN for a missing value.
 func decode(c uint16) float64 {
 	switch c {
 	case 0:

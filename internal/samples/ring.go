@@ -92,7 +92,7 @@ func (s *series) index(l *isobar.Locality) int {
 	return slices.IndexFunc(s.sites, func(x *isobar.Locality) bool { return *x == *l })
 }
 
-// intern gives the one copy of a locality that all services share.
+// intern returns the one copy of a locality that all services share.
 func (r *Ring) intern(l *isobar.Locality) *isobar.Locality {
 	if x := r.known[*l]; x != nil {
 		return x
@@ -153,7 +153,7 @@ func (r *Ring) Add(at time.Time, services []Service) {
 	}
 }
 
-// at gives the codes of a slot.
+// at returns the codes of a slot.
 func (s *series) at(axis int, a *axis, slot int64) []uint16 {
 	n := s.rows()
 	i := a.place(slot) * n
@@ -253,7 +253,7 @@ func (r *Ring) bytesAt(scale uint) int {
 }
 
 // grow notes services and localities that are new, without memory for them yet, and
-// gives the bytes of all.
+// returns the bytes of all.
 func (r *Ring) grow(services []Service) int {
 	for i := range services {
 		v := &services[i]
@@ -276,7 +276,7 @@ func (r *Ring) grow(services []Service) int {
 }
 
 // leave removes services that have no sample within span, and those gone longest
-// while all together need more than the budget. It gives the bytes that it freed.
+// while all together need more than the budget. It returns the bytes that it freed.
 func (r *Ring) leave(now, span int64, total int) int {
 	var gone []*series
 	for _, s := range r.services { //isobar:sorted they are sorted below
@@ -334,7 +334,7 @@ type SiteSeries struct {
 	Utilization []float64
 }
 
-// Series gives the last hour of a service, or with coarse the last day; false if
+// Series returns the last hour of a service, or with coarse the last day; false if
 // there is no sample of it. A coarse step that is not over is not part of it.
 func (r *Ring) Series(service string, coarse bool) (Series, bool) {
 	i := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/fleet"
 )
 
-// put writes to the admin API and gives the version of the plan that has it.
+// put writes to the admin API and returns the version of the plan that has it.
 func (w *world) put(path, body string) (status int, answer map[string]any) {
 	w.t.Helper()
 	status = w.operate(http.MethodPut, "127.0.0.1", path, body, &answer)

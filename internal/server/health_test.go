@@ -61,7 +61,7 @@ func (tr *truth) probe(checker string) func(string, string, time.Time) fleet.Pro
 }
 
 // checkers starts fake Envoys that probe, one in each of the given zones, and
-// gives what stops each.
+// returns what stops each.
 func (w *world) checkers(tr *truth, zones ...string) []context.CancelFunc {
 	w.t.Helper()
 	var stops []context.CancelFunc
@@ -92,7 +92,7 @@ func healthOf(p *plan.Plan, address string) isobar.HealthStatus {
 	return isobar.Unknown
 }
 
-// settle lets some time pass and gives the plan after it.
+// settle lets some time pass and returns the plan after it.
 func (w *world) settle(d time.Duration) *plan.Plan {
 	time.Sleep(d) //nolint:forbidigo // virtual time
 	synctest.Wait()
@@ -268,7 +268,7 @@ func (w *world) post(id string, body any) []byte {
 	return w.answered(req)
 }
 
-// answered gives the body of an answer that has to be 200.
+// answered returns the body of an answer that has to be 200.
 func (w *world) answered(req *http.Request) []byte {
 	w.t.Helper()
 	resp, err := w.api.Do(req)

@@ -19,7 +19,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
-// many gives so many names, all different.
+// many returns so many names, all different.
 func many(n int) []string {
 	out := make([]string, n)
 	for i := range out {

@@ -159,7 +159,7 @@ func (f *oldFleet) want(demand float64) {
 	f.demand = demand
 }
 
-// told gives shares and drop, percent, as the newest assignment has them.
+// told returns shares and drop, percent, as the newest assignment has them.
 func (f *oldFleet) told() (shares map[string]float64, drop float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -230,7 +230,7 @@ func TestRestartHoldsWhileClientsAreMissing(t *testing.T) {
 	})
 }
 
-// settled runs a server with a whole fleet until shares stand, and gives its last
+// settled runs a server with a whole fleet until shares stand, and returns its last
 // plan.
 func settled(t *testing.T, cfg *config.Config, kept store.Store, agents []fleet.AgentOptions) (last *plan.Plan) {
 	t.Helper()

@@ -70,7 +70,7 @@ func (s *loopState) LoadHealth() (*health.SavedMonitor, error) {
 // SaveHealth implements control.State.
 func (s *loopState) SaveHealth(saved health.SavedMonitor) error { return s.save(healthKey, saved) }
 
-// LoadHistory implements control.State. With an error, it gives the pages that
+// LoadHistory implements control.State. With an error, it returns the pages that
 // can be read.
 func (s *loopState) LoadHistory() ([]plan.Page, error) {
 	var out []plan.Page

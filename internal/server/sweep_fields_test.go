@@ -229,7 +229,7 @@ const (
 	fetchClientStatus = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus"
 )
 
-// older gives what a message says in the form of an older type, which has the
+// older returns what a message says in the form of an older type, which has the
 // fields that it knows under the same numbers, and some that are gone since.
 func older[T proto.Message](t *testing.T, m proto.Message, old T) T {
 	t.Helper()

@@ -387,7 +387,7 @@ func brokenJSON(full []byte) [][]byte {
 	return out
 }
 
-// enterChecker has a checker enter that polls, and gives what it says who it is
+// enterChecker has a checker enter that polls, and returns what it says who it is
 // with.
 func (w *sweepWorld) enterChecker() string {
 	w.t.Helper()
@@ -415,7 +415,7 @@ func (w *sweepWorld) post(path, id string, body []byte) (*http.Response, error) 
 	return w.polls.Do(r)
 }
 
-// poll posts a body and gives what comes back.
+// poll posts a body and returns what comes back.
 func (w *sweepWorld) poll(path, id string, body []byte) (code int, text string) {
 	w.t.Helper()
 	resp, err := w.post(path, id, body)

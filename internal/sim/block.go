@@ -39,7 +39,7 @@ func (m *meter) step() {
 	wait.Wait()
 }
 
-// sum gives the totals of a tick, and begins the next one.
+// sum returns the totals of a tick, and begins the next one.
 func (m *meter) sum() (totals, *histogram) {
 	var t totals
 	var h histogram

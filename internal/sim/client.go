@@ -238,7 +238,7 @@ func (c *client) lied(n uint64) uint64 { return whole(c.lie * float64(n)) }
 
 func whole(x float64) uint64 { return uint64(max(0, x) + 1e-9) }
 
-// collect gives the window of every stream of some services, also empty ones, as
+// collect returns the window of every stream of some services, also empty ones, as
 // a server does, in memory that is used again.
 func collect(services []*service, now time.Duration, out []load.StreamWindow) []load.StreamWindow {
 	out = out[:0]

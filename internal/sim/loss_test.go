@@ -40,7 +40,7 @@ func levelOf(f sim.Frame) plan.DegradationLevel {
 	return plan.LevelFresh
 }
 
-// latencies gives the mean latency before a moment, and the worst tick from it on.
+// latencies returns the mean latency before a moment, and the worst tick from it on.
 func latencies(frames []sim.Frame, at time.Duration) (before, worst float64) {
 	n := 0.0
 	for _, f := range frames {

@@ -158,7 +158,7 @@ type look struct {
 // count as settled.
 const settledPoints = 0.02
 
-// look takes down where requests go and gives how many requests/s go elsewhere
+// look takes down where requests go and returns how many requests/s go elsewhere
 // than at the last look.
 func (t *settling) look(w *world, now time.Duration) (moved float64) {
 	l, marked := look{at: now}, len(w.sc.Marks) > 0
@@ -252,7 +252,7 @@ func (h *histogram) merge(o *histogram) {
 	h.total += o.total
 }
 
-// quantile gives the latency, ms, below which a fraction of the weight lies; 0
+// quantile returns the latency, ms, below which a fraction of the weight lies; 0
 // without any.
 func (h *histogram) quantile(q float64) float64 {
 	if h.total <= 0 {

@@ -32,7 +32,7 @@ const nobody = 1e-12
 // stillness is the relative change per step below which a queue stands still.
 const stillness = 1e-9
 
-// step lets requests come at a rate (requests/s) for a while (s) and gives the
+// step lets requests come at a rate (requests/s) for a while (s) and returns the
 // fraction of them that times out. capacity is in requests/s, servers is c, and
 // timeout is in s.
 func (q *queue) step(rate, capacity, servers, timeout, length float64) (lost float64) {

@@ -16,7 +16,7 @@ const (
 	drawEjection
 )
 
-// draw gives a number in [0, 1) that depends on nothing but its arguments:
+// draw returns a number in [0, 1) that depends on nothing but its arguments:
 // the output function of splitmix64 (G. L. Steele, D. Lea, C. H. Flood,
 // "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014) over each.
 func draw(seed uint64, keys ...uint64) float64 {
@@ -35,7 +35,7 @@ func mix64(z uint64) uint64 {
 	return z ^ (z >> 31)
 }
 
-// normal gives a normally distributed number with mean 0 and variance 1, by
+// normal returns a normally distributed number with mean 0 and variance 1, by
 // the transformation of Box and Muller.
 func normal(seed uint64, keys ...uint64) float64 {
 	a := draw(seed, append(slices.Clip(keys), 0)...)

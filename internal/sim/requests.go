@@ -144,7 +144,7 @@ func (r *requests) step() {
 	}
 }
 
-// begin clears what is counted by step, and gives the rate at which requests come
+// begin clears what is counted by step, and returns the rate at which requests come
 // from outside.
 func (r *requests) begin() float64 {
 	r.sending = r.sending[:0]

@@ -244,7 +244,7 @@ type Loss struct {
 // clients, which go on with what they have.
 const Pushes plan.InputKind = "pushes"
 
-// lost gives the loss of an input that is going on; nil when there is none.
+// lost returns the loss of an input that is going on; nil when there is none.
 func (sc *Scenario) lost(kind plan.InputKind, at isobar.Locality, now time.Duration) *Loss {
 	for i := range sc.Losses {
 		x := &sc.Losses[i]

@@ -22,7 +22,7 @@ import (
 func quiet() store.Options { return store.Options{Logger: slog.New(slog.DiscardHandler)} }
 
 // twoVersions makes a directory whose key "a" was "old" and is "new", and
-// gives the bytes of its two files.
+// returns the bytes of its two files.
 func twoVersions(tb testing.TB) (dir string, current, previous []byte) {
 	tb.Helper()
 	dir = tb.TempDir()

@@ -257,7 +257,7 @@ const (
 	unreadable
 )
 
-// read gives the newest good version of a key, read in one way or another. f.mu
+// read returns the newest good version of a key, read in one way or another. f.mu
 // is held.
 func (f *Files) read(key string, readFile func(path string) (Value, error)) (Value, origin, error) {
 	if f.closed {
@@ -382,7 +382,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errDamaged = errors.New("damaged file")
 
-// encodeHead gives what stands before the data in a file.
+// encodeHead returns what stands before the data in a file.
 func encodeHead(v Value) []byte {
 	out := make([]byte, headerSize)
 	copy(out, magic)
@@ -456,7 +456,7 @@ func checkHead(head []byte, size int64) error {
 	return nil
 }
 
-// revisionOf gives the revision of a file with a good head and the checksum h.
+// revisionOf returns the revision of a file with a good head and the checksum h.
 func revisionOf(head []byte, h hash.Hash) (uint64, error) {
 	if !bytes.Equal(h.Sum(nil), head[sumOffset:]) {
 		return 0, fmt.Errorf("%w: the checksum does not fit", errDamaged)

@@ -30,7 +30,7 @@ func (l *dirLock) Close() error {
 	return err
 }
 
-// take locks a file, or gives EWOULDBLOCK where another process has it.
+// take locks a file, or returns EWOULDBLOCK where another process has it.
 func (l *dirLock) take(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if err != nil {

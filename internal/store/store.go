@@ -28,7 +28,7 @@ type Store interface {
 	// caller owns the data.
 	Get(ctx context.Context, key string) (Value, error)
 	// CompareAndSwap writes data if the key is still at revision (0 = there is
-	// nothing yet) and gives the new revision; else isobar.ErrStale, or ErrGone
+	// nothing yet) and returns the new revision; else isobar.ErrStale, or ErrGone
 	// where what stood there was removed behind the store's back. When it
 	// returns without error the data is durable. It keeps no reference to data.
 	CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error)

@@ -45,7 +45,7 @@ func Serve(tb testing.TB, g *grpc.Server, options ...grpc.DialOption) (conn *grp
 }
 
 // Loopback runs a server on a port of this machine until the test ends, and
-// gives its address.
+// returns its address.
 func Loopback(tb testing.TB, g *grpc.Server) string {
 	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")

@@ -200,7 +200,7 @@ func (c *client) deltaRequest(url string, initial map[string]string, names ...st
 	return c
 }
 
-// take gives what has come since, once nothing more will come.
+// take returns what has come since, once nothing more will come.
 func (c *client) take() []proto.Message {
 	synctest.Wait()
 	c.mu.Lock()
@@ -244,7 +244,7 @@ func (c *client) nothing() *client {
 	return c.equals()
 }
 
-// settled accepts everything that comes until nothing does, and gives it.
+// settled accepts everything that comes until nothing does, and returns it.
 func (c *client) settled() []string {
 	c.w.t.Helper()
 	var got []string

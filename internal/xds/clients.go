@@ -210,7 +210,7 @@ func (s *Server) Subscriptions() []Subscription {
 	return out
 }
 
-// Introspect gives the open streams that have said who they are, in the order
+// Introspect returns the open streams that have said who they are, in the order
 // in which they were opened, and then the clients that poll. Those that open or
 // end meanwhile may be left out.
 func (s *Server) Introspect() iter.Seq[Introspected] {
@@ -267,7 +267,7 @@ func (s *Server) Subscribers(silent func(Subscriber) bool) []Subscribers {
 	return count.result()
 }
 
-// StreamsOf gives the streams that subscribe to the assignment of a service, by whatever
+// StreamsOf returns the streams that subscribe to the assignment of a service, by whatever
 // name, as [Client.Stream] has them. It looks at the streams of all localities in which
 // any does.
 func (s *Server) StreamsOf(service string) map[uint64]bool {

@@ -53,7 +53,7 @@ func (a *answer) still(x *sub, r *view.Resource) {
 	x.pending = nothingPending
 }
 
-// next composes the next response, or gives nil when there is none to send.
+// next composes the next response, or returns nil when there is none to send.
 //
 // Make before break: first what is new or changed, in the order of the kinds
 // (clusters before the listeners and routes that lead to them), then what is
@@ -376,7 +376,7 @@ func (s *stream) offer(now time.Time) {
 	}
 }
 
-// composeOne gives the next response of a stream that has answered all others,
+// composeOne returns the next response of a stream that has answered all others,
 // and whether something is left for the handler to do.
 func (s *stream) composeOne(now time.Time) (frame *rpc.Frame, kind resource.Kind, more bool) {
 	s.mu.Lock()

@@ -102,7 +102,7 @@ func (s *session) renewOtherwise(w *watch, before *view.View) {
 	s.renew(w, before, names)
 }
 
-// want gives what the client should have of a resource; nil = nothing.
+// want returns what the client should have of a resource; nil = nothing.
 func (s *session) want(w *watch, x *sub) *view.Resource {
 	if w.kind == resource.Listener && !x.named {
 		return nil

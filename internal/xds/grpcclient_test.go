@@ -146,7 +146,7 @@ func (f *fleet) call() (string, error) {
 	return p.Addr.String(), nil
 }
 
-// shares sends n RPCs and gives the fraction that each backend answered; drops
+// shares sends n RPCs and returns the fraction that each backend answered; drops
 // are under "".
 func (f *fleet) shares(n int) map[string]float64 {
 	f.t.Helper()

@@ -62,7 +62,7 @@ func newLocalityGroup(l isobar.Locality, appeared func(), names *nameBudget) *lo
 	}
 }
 
-// update brings the group to a set and gives its view, which streams have to
+// update brings the group to a set and returns its view, which streams have to
 // follow. What is subscribed is encoded here, once for all of them.
 func (g *localityGroup) update(set *view.Set) *view.View {
 	g.updating.Lock()
@@ -173,7 +173,7 @@ func (g *localityGroup) asksFor(service string) bool {
 // held.
 func (g *localityGroup) wants(name string) bool { return g.versions[name] > 0 }
 
-// add makes st follow the group and gives the view to start from.
+// add makes st follow the group and returns the view to start from.
 func (g *localityGroup) add(st *stream) *view.View {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -181,7 +181,7 @@ func (g *localityGroup) add(st *stream) *view.View {
 	return g.view
 }
 
-// current gives the view, and a channel that closes when there is a newer one.
+// current returns the view, and a channel that closes when there is a newer one.
 func (g *localityGroup) current() (*view.View, <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -233,7 +233,7 @@ func (g *localityGroup) subscribeAll(w *watch, a *nameAccount, may growth) (seq 
 	return seq, nil
 }
 
-// subscription gives what is subscribed to; nil if it is not.
+// subscription returns what is subscribed to; nil if it is not.
 func (g *localityGroup) subscription(key subKey) *subscription {
 	g.mu.Lock()
 	defer g.mu.Unlock()

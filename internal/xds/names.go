@@ -40,7 +40,7 @@ type nameSum struct {
 var nameSeed = maphash.MakeSeed()
 
 // sumNames sums up the names at the beginning of what follows the head of a
-// request, and gives what comes after them.
+// request, and returns what comes after them.
 func sumNames(rest []byte) (sum nameSum, after []byte) {
 	for {
 		name, next, ok := resource.CutName(rest)
@@ -67,7 +67,7 @@ type nameLists struct {
 	byKey map[string]*nameList
 }
 
-// take gives the list of names, to be given back with release. It asks may, if there
+// take returns the list of names, to be given back with release. It asks may, if there
 // is one, before it makes a list.
 func (l *nameLists) take(names []string, a *nameAccount, may growth) (*nameList, error) {
 	sorted := slices.Clone(names)
@@ -189,7 +189,7 @@ func (b *nameBudget) add(a *nameAccount, bytes int) {
 	}
 }
 
-// open gives the account of a new stream, which has to close it.
+// open returns the account of a new stream, which has to close it.
 func (b *nameBudget) open(name string) *nameAccount {
 	if name == "" {
 		return nil

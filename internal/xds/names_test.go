@@ -78,7 +78,7 @@ func TestNamesInAnyOrder(t *testing.T) {
 	})
 }
 
-// news gives the names of what came since, once each, without accepting it.
+// news returns the names of what came since, once each, without accepting it.
 func news(t *testing.T, c *client) string {
 	t.Helper()
 	got := map[string]bool{}

@@ -209,7 +209,7 @@ func (s *Server) refresher() {
 	}
 }
 
-// dueAt gives the services whose time has come, and notes when it comes again.
+// dueAt returns the services whose time has come, and notes when it comes again.
 func dueAt(now time.Time, all map[string]view.Lifetime, next map[string]time.Time) map[string]view.Lifetime {
 	maps.DeleteFunc(next, func(name string, _ time.Time) bool { _, still := all[name]; return !still })
 	due := map[string]view.Lifetime{}

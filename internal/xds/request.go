@@ -206,7 +206,7 @@ func (s *session) as(api rpc.APIVersion, kind resource.Kind) rpc.As {
 	return as
 }
 
-// named gives the node of a stream that has told it, and has not ended.
+// named returns the node of a stream that has told it, and has not ended.
 func (s *session) named() (rpc.Node, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -61,7 +61,7 @@ type sharing struct {
 	last *shared
 }
 
-// sharedFor gives the response that brings a watch from one view to another; nil
+// sharedFor returns the response that brings a watch from one view to another; nil
 // where it has to be composed for the stream alone, as always for delta. limit bounds its size. The watch has nothing on its way.
 func (g *localityGroup) sharedFor(w *watch, before, now *view.View, all bool, limit int) *shared {
 	if w.kind != resource.Endpoints || w.list == nil || w.returns != nil { // those with marks differ

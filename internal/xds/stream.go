@@ -83,7 +83,7 @@ func (s *stream) over() (bool, error) {
 	return s.received != nil, s.received
 }
 
-// close ends all that the stream takes part in, and gives the group that it was
+// close ends all that the stream takes part in, and returns the group that it was
 // counted in.
 func (s *stream) close() *localityGroup {
 	s.sending.Lock() // nobody may send once the handler has returned

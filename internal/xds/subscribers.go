@@ -116,7 +116,7 @@ func (c *subscriberCount) stream(s *stream, silent func(Subscriber) bool) {
 	}
 }
 
-// service gives the service that clients mean by a name; "" = there is none, and clients
+// service returns the service that clients mean by a name; "" = there is none, and clients
 // may have millions of such names.
 func (c *subscriberCount) service(name string) string {
 	if service := c.set.ServiceOf(name); c.set.Has(service) {

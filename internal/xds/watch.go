@@ -189,7 +189,7 @@ func (w *watch) each(yield func(string) bool) {
 	}
 }
 
-// find gives a subscribed resource; nil for others. What is not on its way
+// find returns a subscribed resource; nil for others. What is not on its way
 // begins to be: it is as the view that the stream has followed says.
 func (w *watch) find(view *view.View, name string) *sub {
 	w.unfold()
@@ -222,7 +222,7 @@ func (w *watch) expect(n int) {
 	w.subs, w.spare, w.large = make(map[string]*sub, n), make([]sub, n), n > smallMap
 }
 
-// place gives the memory of a resource.
+// place returns the memory of a resource.
 func (w *watch) place() *sub {
 	if len(w.spare) == 0 {
 		return &sub{}
@@ -264,7 +264,7 @@ func (w *watch) covers(view *view.View, name string) bool {
 	return w.wildcard && w.kind == resource.Cluster && view.Set().Has(name) && w.lookup(view, name) != nil
 }
 
-// lookup gives a resource as the client wants it; nil when there is none.
+// lookup returns a resource as the client wants it; nil when there is none.
 func (w *watch) lookup(view *view.View, name string) *view.Resource {
 	as := w.as
 	as.Mark = w.returns[name]
@@ -319,7 +319,7 @@ func (w *watch) accepted(version, url, nonce []byte) bool {
 	return string(url) == w.url && w.nonce.is(nonce) && (w.as.API != rpc.V2017 || string(version) == w.sent.version)
 }
 
-// key gives what a watch of assignments means by a name.
+// key returns what a watch of assignments means by a name.
 func (w *watch) key(name string) subKey { return subKey{name, w.as} }
 
 // leastCost is what a further name of a watch costs at least.

@@ -273,7 +273,7 @@ func (g *replicaGroup) lose() error {
 	return err
 }
 
-// freePorts gives addresses of the loopback interface that were free a moment ago.
+// freePorts returns addresses of the loopback interface that were free a moment ago.
 func freePorts(ctx context.Context, n int) ([]string, error) {
 	var lc net.ListenConfig
 	out := make([]string, n)

@@ -67,7 +67,7 @@ type client struct {
 type kind struct {
 	name string
 	form string // of xDS, as Isobar sees it
-	// command gives the program and its arguments; the bootstrap is in its
+	// command returns the program and its arguments; the bootstrap is in its
 	// environment. Clients that can't be asked for calls print every call, and
 	// parse reads n of those lines.
 	command func(t *testing.T, target string) *exec.Cmd
@@ -223,7 +223,7 @@ func (c *client) ready(t *testing.T) {
 	})
 }
 
-// line gives the next line that the client prints.
+// line returns the next line that the client prints.
 func (c *client) line(within time.Duration) (string, error) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()

@@ -17,7 +17,7 @@ import (
 // what another one puts there.
 var installing sync.Mutex
 
-// cached gives a directory of the user's cache that install has filled for
+// cached returns a directory of the user's cache that install has filled for
 // exactly these contents; it is filled once.
 func cached(t *testing.T, name string, contents []byte, install func(ctx context.Context, dir string) error) string {
 	t.Helper()
@@ -48,7 +48,7 @@ func cached(t *testing.T, name string, contents []byte, install func(ctx context
 	return dir
 }
 
-// goTool installs a Go program at a version and gives its path.
+// goTool installs a Go program at a version and returns its path.
 func goTool(t *testing.T, pkg, version string) string {
 	t.Helper()
 	at := pkg + "@" + version
@@ -97,7 +97,7 @@ func pythonPackages(t *testing.T) string {
 	})
 }
 
-// java gives a program of clients/java, compiled, with its arguments. Maven
+// java returns a program of clients/java, compiled, with its arguments. Maven
 // fetches the jars of grpc-java.
 func java(t *testing.T, program string, args ...string) *exec.Cmd {
 	t.Helper()

@@ -45,7 +45,7 @@ func (p *polled) ports() string {
 	return strings.Join(out, ", ")
 }
 
-// curl posts a body and gives the answer once it is there.
+// curl posts a body and returns the answer once it is there.
 func (s *isobar) curl(path, body string, headers ...string) (polled, error) {
 	args := []string{"--silent", "--show-error", "--max-time", "30", "--write-out", "\n%{http_code}", "--data-binary", "@-", "--header", "Content-Type: application/json"}
 	for _, h := range headers {

@@ -213,7 +213,7 @@ func (c *cluster) request(token, method, path string, in, out any) error {
 	return json.Unmarshal(data, out)
 }
 
-// codeOf gives the HTTP status of an error; 0 for none.
+// codeOf returns the HTTP status of an error; 0 for none.
 func codeOf(err error) int {
 	if e, ok := errors.AsType[*statusError](err); ok {
 		return e.code
@@ -246,7 +246,7 @@ func (c *cluster) namespace(name string) {
 	})
 }
 
-// tokenOf gives a token of the service account isobar.
+// tokenOf returns a token of the service account isobar.
 func (c *cluster) tokenOf() string {
 	c.t.Helper()
 	var out authenticationv1.TokenRequest

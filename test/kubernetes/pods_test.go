@@ -154,7 +154,7 @@ func (k *kubelet) setReady(pod *corev1.Pod, address string, ready bool) error {
 	return k.c.request(adminToken, http.MethodPatch, "/api/v1/namespaces/"+k.namespace+"/pods/"+pod.Name+"/status", status, nil)
 }
 
-// addresses gives those of ready Pods, and when those that are gone went.
+// addresses returns those of ready Pods, and when those that are gone went.
 func (k *kubelet) addresses() (ready map[string]bool, gone map[string]time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

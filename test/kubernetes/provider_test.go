@@ -52,7 +52,7 @@ func watch(t *testing.T, in kubernetes.Cluster) *isobarOf {
 	return &isobarOf{t: t, registry: registry, provider: p}
 }
 
-// endpoints gives those of a service with their health, by address without port.
+// endpoints returns those of a service with their health, by address without port.
 func (i *isobarOf) endpoints(service string) map[string]isobar.HealthStatus {
 	o, err := i.registry.Get(service)
 	if err != nil {

@@ -91,7 +91,7 @@ func (m *mutant) area() string {
 	return area
 }
 
-// apply gives the file with the bug in it.
+// apply returns the file with the bug in it.
 func (m *mutant) apply(root string) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.File))) //nolint:gosec // checked to be local
 	if err != nil {

@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return verdict(out, results)
 }
 
-// verdict prints what became of all, and gives an error where too little was
+// verdict prints what became of all, and returns an error where too little was
 // caught or the list is wrong.
 func verdict(out io.Writer, results []result) error {
 	byArea := map[string]map[outcome]int{}

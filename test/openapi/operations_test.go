@@ -119,7 +119,7 @@ var operations = []operation{
 	{method: "GET", path: "/v1/discovery/kubernetes", summary: "State of the endpoints of a Kubernetes cluster", answers: []any{map[string]any{}}},
 }
 
-// typeOf gives the type of an answer, or false for a media type.
+// typeOf returns the type of an answer, or false for a media type.
 func typeOf(answer any) (reflect.Type, bool) {
 	if _, media := answer.(string); media {
 		return nil, false

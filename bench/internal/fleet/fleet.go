@@ -18,7 +18,7 @@ const (
 	Zones      = 10 // of clients; each sees weights of its own
 )
 
-// Name gives the name of a cluster.
+// Name returns the name of a cluster.
 func Name(cluster int) string { return fmt.Sprintf("cluster-%03d", cluster) }
 
 // Names lists the first n clusters.
@@ -30,7 +30,7 @@ func Names(n int) []string {
 	return out
 }
 
-// Zone gives a client zone.
+// Zone returns a client zone.
 func Zone(zone int) isobar.Locality {
 	return isobar.Locality{Region: "region-1", Zone: fmt.Sprintf("zone-%d", zone)}
 }

@@ -163,7 +163,7 @@ func (w *waves) quantile(q float64) float64 {
 	return milliseconds(time.Duration(nearest(w.took, q)))
 }
 
-// misbehave begins to, and gives what ends it.
+// misbehave begins to, and returns what ends it.
 func (h *Hostile) misbehave(ctx context.Context, c *crowd) (end func() error, err error) {
 	s, err := rawclient.NewSubscriber(rawclient.V3, fleet.Names(h.Subscriptions), node, nil)
 	if err != nil {
@@ -211,7 +211,7 @@ func (h *Hostile) reset(ctx context.Context, c *crowd, s *rawclient.Subscriber) 
 const leaveWithin = 10 * time.Second
 
 // goroutinesLeft waits until there are as many goroutines as before, for a
-// bounded time, and gives how many there are more.
+// bounded time, and returns how many there are more.
 func goroutinesLeft(p *process.Process, before int) (int, error) {
 	for begun := time.Now(); ; {
 		now, err := p.Goroutines()

@@ -13,7 +13,7 @@ const (
 	smallWindow       = 65_535
 )
 
-// mute opens the streams that never read, and gives what ends them, even of those
+// mute opens the streams that never read, and returns what ends them, even of those
 // that it opened before an error. There are a third each of three kinds. Two have
 // connections of their own from which nobody reads anything: flow control stops
 // the server, or, where windows are large, the buffers of the system do. The third

@@ -128,7 +128,7 @@ func (p *Push) start(ctx context.Context, kind string) (*crowd, error) {
 	return c, nil
 }
 
-// rest waits until the server rests and gives its memory in use then.
+// rest waits until the server rests and returns its memory in use then.
 func (c *crowd) rest() (process.Memory, error) {
 	if _, err := c.process.Quiet(); err != nil {
 		return process.Memory{}, err

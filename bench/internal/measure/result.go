@@ -52,7 +52,7 @@ func (s *Summary) Add(r Result) {
 	}
 }
 
-// Quantile gives the q-quantile of what was measured, by its nearest rank, and
+// Quantile returns the q-quantile of what was measured, by its nearest rank, and
 // whether anything was.
 func (s *Summary) Quantile(scenario, unit, server string, q float64) (float64, bool) {
 	all := slices.Sorted(slices.Values(s.numbers[key{scenario, unit, server}]))
@@ -65,7 +65,7 @@ func (s *Summary) Quantile(scenario, unit, server string, q float64) (float64, b
 	return nearest(all, q), true
 }
 
-// nearest gives the q-quantile of sorted values by its nearest rank.
+// nearest returns the q-quantile of sorted values by its nearest rank.
 func nearest[T any](sorted []T, q float64) T {
 	rank := int(math.Ceil(q * float64(len(sorted)) * (1 - 1e-12))) // 0.99 x 300 may round up
 	return sorted[max(rank, 1)-1]

@@ -157,7 +157,7 @@ func (s *Isobar) Do(ctx context.Context, method, path string, body []byte) ([]by
 	return data, err
 }
 
-// Counter gives a metric of the server, summed over its labels.
+// Counter returns a metric of the server, summed over its labels.
 func (s *Isobar) Counter(ctx context.Context, name string) (float64, error) {
 	data, err := s.Get(ctx, "/metrics")
 	if err != nil {

@@ -105,7 +105,7 @@ const (
 	quietTries = 1_000
 )
 
-// Quiet waits until the process has nothing left to do, and gives what it has
+// Quiet waits until the process has nothing left to do, and returns what it has
 // used by then.
 func (p *Process) Quiet() (Stats, error) {
 	last, err := p.Stats()

@@ -82,7 +82,7 @@ func MostResident(pid int) (int64, error) {
 	return 0, errors.New("/proc/PID/status has no VmHWM")
 }
 
-// Quiet waits until a process has nothing left to do, and gives what it has used
+// Quiet waits until a process has nothing left to do, and returns what it has used
 // by then.
 func Quiet(pid int) (Usage, error) {
 	last, err := UsageOf(pid)

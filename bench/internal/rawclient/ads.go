@@ -38,7 +38,7 @@ const (
 // Subscriber subscribes each stream to the same names and accepts whatever
 // comes. It is used by one connection.
 type Subscriber struct {
-	// Node gives the node of a stream.
+	// Node returns the node of a stream.
 	Node func(stream int) *corev3.Node
 	// Got is called for each response, from the goroutine of the connection.
 	Got func(stream int, size int)

@@ -32,7 +32,7 @@ func Mute(ctx context.Context, address, method string, n int, first func(stream 
 // Neglect opens n more streams, which begin with a message and then take
 // nothing of what they are sent: their windows fill and stay full. The
 // connection and its other streams go on. That is what a client of gRPC does
-// that no longer receives on a stream. It gives what resets them.
+// that no longer receives on a stream. It returns what resets them.
 func (c *Conn) Neglect(n int, first func(stream int) []byte) (reset func() error, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +178,7 @@ func (c *Conn) begin(first func(stream int) []byte, more int) error {
 	return nil
 }
 
-// Every calls f in equal steps until it fails or ctx ends, and gives its error.
+// Every calls f in equal steps until it fails or ctx ends, and returns its error.
 func Every(ctx context.Context, step time.Duration, f func() error) error {
 	tick := time.NewTicker(step)
 	defer tick.Stop()

@@ -56,7 +56,7 @@ func Parse(file string, data []byte) *Document {
 	return d
 }
 
-// Root gives the value of the whole document; false when it could not be
+// Root returns the value of the whole document; false when it could not be
 // parsed, in which case [Document.Result] tells why.
 func (d *Document) Root() (Value, bool) {
 	if d.root == nil {
@@ -65,7 +65,7 @@ func (d *Document) Root() (Value, bool) {
 	return Value{doc: d, node: d.root}, true
 }
 
-// Result gives the warnings and, as an [*Error], the errors found so far, both
+// Result returns the warnings and, as an [*Error], the errors found so far, both
 // in the order of their positions.
 func (d *Document) Result() (warnings []Problem, err error) { return d.report.sorted() }
 

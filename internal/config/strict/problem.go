@@ -28,7 +28,7 @@ type Problem struct {
 	Warning bool   // the document holds, but likely not as it was meant
 }
 
-// String gives "file:line:column: path: what is wrong; what to write instead".
+// String returns "file:line:column: path: what is wrong; what to write instead".
 func (p Problem) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s:%d:%d: ", p.File, p.Line, p.Column)
@@ -45,7 +45,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Place gives "line:column path", which names the place within a document.
+// Place returns "line:column path", which names the place within a document.
 func (p Problem) Place() string {
 	place := fmt.Sprintf("%d:%d", p.Line, p.Column)
 	if p.Path != "" {
@@ -190,7 +190,7 @@ func Nearest(name string, names []string, most int) []string {
 	return out
 }
 
-// suggest gives the hint for an unknown field: the field that was likely
+// suggest returns the hint for an unknown field: the field that was likely
 // meant, which is returned, too, else all that there are.
 func suggest(name string, fields []Field) (hint, meant string) {
 	const longest = 64 // no field has a longer name

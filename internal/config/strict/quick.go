@@ -45,7 +45,7 @@ type quick struct {
 // giveUp is the panic that ends the quick reader; it never leaves [readQuickly].
 type giveUp struct{}
 
-// readQuickly gives the nodes of a text. Otherwise it gives the place of what it leaves to
+// readQuickly returns the nodes of a text. Otherwise it returns the place of what it leaves to
 // the parser, and whether it stopped because of the cost.
 func readQuickly(text string, cost int) (root *node, doubtful Position, costly bool) {
 	q := &quick{text: text, line: 1, cost: cost, names: map[string]string{}}
@@ -223,7 +223,7 @@ func (q *quick) nextOrBlanks() {
 	}
 }
 
-// key gives how long the name is that an object begins with here, 0 for no object.
+// key returns how long the name is that an object begins with here, 0 for no object.
 func (q *quick) key() int {
 	end := 0
 	if c := q.peek(); c == '"' || c == '\'' {

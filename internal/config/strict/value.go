@@ -31,10 +31,10 @@ type Field struct {
 	Elsewhere string
 }
 
-// Pos gives where the value stands.
+// Pos returns where the value stands.
 func (v Value) Pos() Position { return v.node.pos.position() }
 
-// Path gives the way from the root, for example services[0].name.
+// Path returns the way from the root, for example services[0].name.
 func (v Value) Path() string {
 	if v.parent == nil {
 		return ""
@@ -160,7 +160,7 @@ func required(fields []Field, given map[string]Value) (missing []string) {
 	return missing
 }
 
-// suggest gives the hint for an unknown field, and the field that was likely
+// suggest returns the hint for an unknown field, and the field that was likely
 // meant. It is left out once there are more errors than are told.
 func (v Value) suggest(name string, fields []Field) (hint, meant string) {
 	if v.doc.report.full() {
@@ -196,7 +196,7 @@ func (v Value) dispatch(fields []Field, given map[string]Value, told string) {
 	}
 }
 
-// at gives the object's own value with the place of one of its field names.
+// at returns the object's own value with the place of one of its field names.
 func (v Value) at(f *field) Value {
 	v.node = &node{pos: f.pos}
 	return v
@@ -314,7 +314,7 @@ func (v Value) anyList() (any, bool) {
 	return out, ok
 }
 
-// JSON gives the value as JSON, laid out so that each part stands in the same line as in the
+// JSON returns the value as JSON, laid out so that each part stands in the same line as in the
 // document, and if possible in the same column: later errors can then name positions. Text stays
 // text, numbers are as written.
 func (v Value) JSON() []byte {

@@ -24,7 +24,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/store"
 )
 
-// overSockets runs a provider with real connections and gives its registry.
+// overSockets runs a provider with real connections and returns its registry.
 func overSockets(t *testing.T, cfg *dns.Config, o dns.Options) (*discovery.Registry, *dns.Provider) {
 	t.Helper()
 	kept := store.NewMemory()

@@ -98,7 +98,7 @@ func sameServers(a, b *Config) bool {
 	return slices.Equal(a.Servers, b.Servers) && a.Timeout == b.Timeout
 }
 
-// Preview gives what [Provider.Configure] would hand over, and the services of
+// Preview returns what [Provider.Configure] would hand over, and the services of
 // which no endpoints are known. Nothing changes.
 func (p *Provider) Preview(cfg *Config) (listed, unknown []isobar.Service) {
 	p.mu.Lock()
@@ -107,7 +107,7 @@ func (p *Provider) Preview(cfg *Config) (listed, unknown []isobar.Service) {
 	return next.listed()
 }
 
-// seed gives the endpoints that a service has in force, whose names are new here.
+// seed returns the endpoints that a service has in force, whose names are new here.
 func (p *Provider) seed(name string) []isobar.ServiceLocality {
 	return keep.Seed(p.opts.Registry.Get, name)
 }
@@ -216,7 +216,7 @@ type Service struct {
 type Registry interface {
 	// PutListed replaces some services, or adds them.
 	PutListed(services []isobar.Service) error
-	// Get gives the object in force under a name, or isobar.ErrNotFound.
+	// Get returns the object in force under a name, or isobar.ErrNotFound.
 	Get(name string) (isobar.Object, error)
 }
 
@@ -296,7 +296,7 @@ func (p *Provider) load(ctx context.Context) error {
 	return nil
 }
 
-// encode gives what is to be saved.
+// encode returns what is to be saved.
 func (p *Provider) encode() (data []byte, empty bool, err error) {
 	s := saved{Format: savedFormat, Names: []savedName{}}
 	p.mu.Lock()

@@ -122,7 +122,7 @@ func (a *asking) targets(ctx context.Context, l Lookup, records *answer, before 
 	return r
 }
 
-// first gives the records of the first priority, in a fixed order: the others
+// first returns the records of the first priority, in a fixed order: the others
 // are for when all of those are gone, which the localities of a service are for here.
 func (r *result) first(targets []target) []target {
 	out := slices.Clone(targets)
@@ -200,7 +200,7 @@ func (r *result) sort() {
 	r.endpoints = slices.CompactFunc(r.endpoints, func(a, b isobar.Endpoint) bool { return a.Address == b.Address })
 }
 
-// host gives the addresses of a host.
+// host returns the addresses of a host.
 func (a *asking) host(ctx context.Context, name string, family Family) (answer, error) {
 	if family == IPv6 {
 		return a.ask(ctx, name, miekg.TypeAAAA)
@@ -330,7 +330,7 @@ type systemServers struct {
 	servers []string
 }
 
-// list gives the servers. Without a file, or without a server in it, that is the
+// list returns the servers. Without a file, or without a server in it, that is the
 // one on this machine, as for the system's own resolver.
 func (s *systemServers) list() ([]string, error) {
 	s.mu.Lock()

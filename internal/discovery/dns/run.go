@@ -82,7 +82,7 @@ type dueLookup struct {
 	ask    *asking
 }
 
-// next gives up to so many names that are due, releases what has been held for
+// next returns up to so many names that are due, releases what has been held for
 // long enough, and tells when to come back.
 func (p *Provider) next(most int) (due []dueLookup, wait time.Duration) {
 	const never = time.Hour

@@ -76,7 +76,7 @@ func compareLookups(a, b Lookup) int {
 	return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Family, b.Family))
 }
 
-// find gives the entry of a lookup; nil for none.
+// find returns the entry of a lookup; nil for none.
 func (t *table) find(l Lookup) *name {
 	i, found := slices.BinarySearchFunc(t.names, l, func(n *name, l Lookup) int { return compareLookups(n.Lookup, l) })
 	if !found {
@@ -85,7 +85,7 @@ func (t *table) find(l Lookup) *name {
 	return t.names[i]
 }
 
-// configured gives the table of another configuration. What is known of a name
+// configured returns the table of another configuration. What is known of a name
 // stays. A locality of whose names nothing is known begins with the endpoints
 // that seed gives for its service, until its names are answered for.
 func (t *table) configured(cfg *Config, seed func(service string) []isobar.ServiceLocality, now time.Time) table {
@@ -211,7 +211,7 @@ func (s *service) join(to []isobar.Endpoint, n *name, seen map[string]bool) []is
 	return to
 }
 
-// listed gives the services that are to be in force, and those of which no
+// listed returns the services that are to be in force, and those of which no
 // endpoints are known. A service that the registry has refused keeps what it had:
 // it must not refuse another configuration.
 func (t *table) listed() (listed, unknown []isobar.Service) {
@@ -310,7 +310,7 @@ func jittered(d time.Duration) time.Duration {
 func sameEndpoint(a, b isobar.Endpoint) bool { return a == b }
 
 // release believes that names have no endpoints of which answers have said so for
-// long enough, and gives them. While more than half of all services (of at least
+// long enough, and returns them. While more than half of all services (of at least
 // two) would lose all that they have, the names of those are not believed. With
 // hold 0 all are.
 func (t *table) release(hold time.Duration, now time.Time) (emptied []*name) {

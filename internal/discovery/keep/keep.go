@@ -119,7 +119,7 @@ type Saver struct {
 
 // SaverOptions of [NewSaver]. All are required.
 type SaverOptions struct {
-	// Encode gives what to save; empty says that there is nothing worth a first
+	// Encode returns what to save; empty says that there is nothing worth a first
 	// write.
 	Encode func() (data []byte, empty bool, err error)
 	Log    *slog.Logger
@@ -132,7 +132,7 @@ func NewSaver(store Store, key string, o SaverOptions) *Saver {
 	return &Saver{store: store, key: key, opts: o, dirty: make(chan struct{}, 1)}
 }
 
-// Load gives what was saved last; nil if nothing was.
+// Load returns what was saved last; nil if nothing was.
 func (s *Saver) Load(ctx context.Context) ([]byte, error) {
 	v, err := s.store.Get(ctx, s.key)
 	if errors.Is(err, isobar.ErrNotFound) {

@@ -245,7 +245,7 @@ func (p *Provider) place(node string, from netip.Addr) (where isobar.Locality, w
 	return where, false, nil
 }
 
-// placesOfNodes gives where Nodes are, to be saved. p.mu is held.
+// placesOfNodes returns where Nodes are, to be saved. p.mu is held.
 func (p *Provider) placesOfNodes() map[string]isobar.Locality {
 	if s := p.session; s != nil && s.nodes != nil && s.nodes.synced {
 		return s.table.PlacesOfNodes()

@@ -47,7 +47,7 @@ type Cluster struct {
 type Registry interface {
 	// ChangeListed replaces or adds some services and removes others, as one change.
 	ChangeListed(put []isobar.Service, remove []string) error
-	// Get gives the object in force under a name, or isobar.ErrNotFound.
+	// Get returns the object in force under a name, or isobar.ErrNotFound.
 	Get(name string) (isobar.Object, error)
 }
 

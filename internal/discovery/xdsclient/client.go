@@ -226,7 +226,7 @@ type Service struct {
 type Registry interface {
 	// PutListed replaces some services, or adds them.
 	PutListed(services []isobar.Service) error
-	// Get gives the object in force under a name, or isobar.ErrNotFound.
+	// Get returns the object in force under a name, or isobar.ErrNotFound.
 	Get(name string) (isobar.Object, error)
 }
 

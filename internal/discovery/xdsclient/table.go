@@ -175,7 +175,7 @@ func (e *entry) take(l resource.Listing, now time.Time) bool {
 }
 
 // release believes that services are empty which the server has called so for
-// long enough, and gives them. While more than half of all services (of at
+// long enough, and returns them. While more than half of all services (of at
 // least two) are said to be empty at once, none is believed: that is how a
 // control plane looks that has lost its own view. With hold 0 all are believed.
 func (t *table) release(hold time.Duration, now time.Time) (emptied []*entry) {

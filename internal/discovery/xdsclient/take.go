@@ -94,7 +94,7 @@ func readAll(cfg *Config, resp *discoveryv3.DiscoveryResponse) (out []listing, p
 	return out, problems
 }
 
-// read gives an error where not even the name can be told.
+// read returns an error where not even the name can be told.
 func read(cfg *Config, listed *anypb.Any) (listing, error) {
 	if listed.GetTypeUrl() != resource.EndpointsURL {
 		return listing{}, rpc.BadMessage("type_url", keep.Short(listed.GetTypeUrl())+" was not asked for")

@@ -134,7 +134,7 @@ func (u *upstream) silent() {
 	}
 }
 
-// answer sends assignments and gives the request that acknowledges or refuses
+// answer sends assignments and returns the request that acknowledges or refuses
 // them.
 func (u *upstream) answer(version string, list ...*endpointv3.ClusterLoadAssignment) *discoveryv3.DiscoveryRequest {
 	u.t.Helper()
@@ -247,7 +247,7 @@ func (w *world) configure(cfg *xdsclient.Config, file ...isobar.Service) {
 	}
 }
 
-// stream waits for the next stream and gives it with its first request.
+// stream waits for the next stream and returns it with its first request.
 func (w *world) stream() (*upstream, *discoveryv3.DiscoveryRequest) {
 	w.t.Helper()
 	select {
@@ -260,7 +260,7 @@ func (w *world) stream() (*upstream, *discoveryv3.DiscoveryRequest) {
 	}
 }
 
-// endpoints gives the addresses of a service by locality, as they are in force;
+// endpoints returns the addresses of a service by locality, as they are in force;
 // nil for a service that is not.
 func (w *world) endpoints(name string) map[string][]string {
 	w.t.Helper()
@@ -279,7 +279,7 @@ func (w *world) endpoints(name string) map[string][]string {
 	return out
 }
 
-// status gives the state of one service.
+// status returns the state of one service.
 func (w *world) status(name string) xdsclient.ServiceStatus {
 	w.t.Helper()
 	synctest.Wait()

@@ -30,7 +30,7 @@ type Address struct {
 	} `json:"socket_address"`
 }
 
-// String gives "ip:port".
+// String returns "ip:port".
 func (a *Address) String() string {
 	ip, err := netip.ParseAddr(a.SocketAddress.Address)
 	if err != nil || a.SocketAddress.Port > 1<<16-1 {

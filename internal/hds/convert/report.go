@@ -137,7 +137,7 @@ func (r *healthReader) endpoints(service string, l isobar.Locality, list []*heal
 	}
 }
 
-// metadata gives JSON text; what can't be kept goes alone, the status stands.
+// metadata returns JSON text; what can't be kept goes alone, the status stands.
 func (r *healthReader) metadata(service string, m *structpb.Struct) string {
 	if len(m.GetFields()) == 0 {
 		return ""

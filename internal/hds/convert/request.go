@@ -36,7 +36,7 @@ type CheckerHello struct {
 	MaxEndpoints int
 }
 
-// Bounded gives h with a bound for Envoys that say none.
+// Bounded returns h with a bound for Envoys that say none.
 func (h CheckerHello) Bounded(envoy int) CheckerHello {
 	if h.MaxEndpoints == 0 && h.Node.Agent == load.AgentEnvoy {
 		h.MaxEndpoints = envoy
@@ -132,7 +132,7 @@ const (
 	reportGrouped = 2
 )
 
-// onlyReport gives the report in a message that holds just that.
+// onlyReport returns the report in a message that holds just that.
 func onlyReport(data []byte) ([]byte, bool) {
 	num, kind, n := protowire.ConsumeTag(data)
 	if n < 0 || num != messageReport || kind != protowire.BytesType {
@@ -142,7 +142,7 @@ func onlyReport(data []byte) ([]byte, bool) {
 	return report, m >= 0 && n+m == len(data)
 }
 
-// groupedOnly gives a report without its flat entries, if it has both forms.
+// groupedOnly returns a report without its flat entries, if it has both forms.
 // Fields that it can't read it leaves to the decoder.
 func groupedOnly(report []byte) ([]byte, bool) {
 	var grouped []byte
@@ -196,7 +196,7 @@ func CheckerFrom(r *healthv3.HealthCheckRequest, api rpc.APIVersion) (CheckerHel
 	return out, err
 }
 
-// Changed gives what h is after a later request of the same checker. Its node's id and
+// Changed returns what h is after a later request of the same checker. Its node's id and
 // locality stay those of the first. A request without capabilities, or without a node,
 // changes nothing of what they would say. Errors wrap ErrMessage.
 func (h CheckerHello) Changed(r *healthv3.HealthCheckRequest, api rpc.APIVersion) (CheckerHello, error) {
@@ -218,7 +218,7 @@ func (h CheckerHello) Changed(r *healthv3.HealthCheckRequest, api rpc.APIVersion
 	return h, nil
 }
 
-// protocolsOf gives what a checker names, and how it can be told.
+// protocolsOf returns what a checker names, and how it can be told.
 func protocolsOf(c *healthv3.Capability, api rpc.APIVersion) health.Protocols {
 	var out health.Protocols
 	for _, p := range c.GetHealthCheckProtocols() {

@@ -196,7 +196,7 @@ func httpProbeOf(c *isobar.HTTPCheck, service string) *corev3.HealthCheck_HttpHe
 	return out
 }
 
-// literalFormat gives the format string that stands for a text. Values of
+// literalFormat returns the format string that stands for a text. Values of
 // headers are format strings in every version of Envoy that adds headers to
 // checks; a command that an Envoy does not know ends its process.
 func literalFormat(text string) string { return strings.ReplaceAll(text, "%", "%%") }

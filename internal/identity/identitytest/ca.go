@@ -73,7 +73,7 @@ func authority(tb testing.TB, key *ecdsa.PrivateKey, end time.Time) *CA {
 	return &CA{tb: tb, cert: cert, key: key, PEM: block("CERTIFICATE", der)}
 }
 
-// Issue gives a certificate and its key in PEM.
+// Issue returns a certificate and its key in PEM.
 func (ca *CA) Issue(l Leaf) (cert, key []byte) {
 	ca.tb.Helper()
 	if l.NotAfter.IsZero() {
@@ -120,7 +120,7 @@ func (ca *CA) Write(dir string, l Leaf) identity.Files {
 	return f
 }
 
-// Client gives the settings of a client that trusts the authority and shows a
+// Client returns the settings of a client that trusts the authority and shows a
 // certificate of it; a nil leaf shows none.
 func (ca *CA) Client(l *Leaf) *tls.Config {
 	ca.tb.Helper()

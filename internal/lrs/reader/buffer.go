@@ -125,7 +125,7 @@ func (s *slab[T]) oversized() bool { return muchMore(len(s.memory), s.used) }
 // expect says how much the report will probably need.
 func (s *slab[T]) expect(n int) { s.want = max(s.want, n) }
 
-// take gives n parts.
+// take returns n parts.
 func (s *slab[T]) take(n int) []T {
 	if len(s.free) < n {
 		s.free = make([]T, max(n, min(maxSlab, max(s.want, s.used))))

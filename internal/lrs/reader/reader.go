@@ -83,7 +83,7 @@ type ReportOptions struct {
 
 // Services is a set of services, by their names in reports. Its type has to be comparable.
 type Services interface {
-	// Find gives the name of a service. It is the same at every call, for a
+	// Find returns the name of a service. It is the same at every call, for a
 	// value that is equal (==) to the one it was asked of.
 	Find(name []byte) (service string, ok bool)
 }

@@ -203,7 +203,7 @@ func (e *Encoder) Known(v any) error {
 	return err
 }
 
-// Bytes gives what was written so far. They are the encoder's.
+// Bytes returns what was written so far. They are the encoder's.
 func (e *Encoder) Bytes() []byte { return e.buf }
 
 func (e *Encoder) uint(v uint64) { e.buf = binary.AppendUvarint(e.buf, v) }

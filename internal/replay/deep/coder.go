@@ -54,7 +54,7 @@ var coders = struct {
 	all map[reflect.Type]*coder
 }{all: map[reflect.Type]*coder{}}
 
-// coderOf gives the coder of a type, or says which part of it can't be written.
+// coderOf returns the coder of a type, or says which part of it can't be written.
 func coderOf(t reflect.Type) (*coder, error) {
 	coders.mu.Lock()
 	defer coders.mu.Unlock()

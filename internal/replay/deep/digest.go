@@ -21,7 +21,7 @@ type Sum [sha256.Size]byte
 // [Digester.Forget].
 type Digester struct{ h hasher }
 
-// Sum gives the digest of the value that v, a pointer, points to.
+// Sum returns the digest of the value that v, a pointer, points to.
 func (d *Digester) Sum(v any) (Sum, error) {
 	r, err := pointed(v)
 	if err != nil {

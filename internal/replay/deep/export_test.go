@@ -15,5 +15,5 @@ func Check(values ...any) error {
 	return errors.Join(errs...)
 }
 
-// Rest gives the bytes that were not read.
+// Rest returns the bytes that were not read.
 func (d *Decoder) Rest() []byte { return d.data }

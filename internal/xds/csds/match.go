@@ -15,7 +15,7 @@ const (
 	maxPattern  = 1024 // bytes
 )
 
-// matcherOf gives what tells whether a node id is asked for: any of the matchers
+// matcherOf returns what tells whether a node id is asked for: any of the matchers
 // will do, and without any, all nodes are. Errors name the field.
 func matcherOf(matchers []*matcherv3.NodeMatcher) (func(id string) bool, error) {
 	if len(matchers) == 0 {

@@ -40,7 +40,7 @@ const (
 
 // Clients are those that the service shows.
 type Clients interface {
-	// Introspect gives the open streams. What it gives is used at once and not
+	// Introspect returns the open streams. What it returns is used at once and not
 	// kept.
 	Introspect() iter.Seq[xds.Introspected]
 }
@@ -120,7 +120,7 @@ type received struct {
 	err     error // the last one
 }
 
-// receive gives the requests of a stream one by one. It ends with the stream.
+// receive returns the requests of a stream one by one. It ends with the stream.
 func receive(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) <-chan received {
 	out := make(chan received)
 	go func() {
@@ -179,7 +179,7 @@ func tooLarge(clients int, bare bool) error {
 		fmt.Sprintf("isobar: more than %d MiB: only %d clients fit; %s", MaxAnswer>>20, clients, advice))
 }
 
-// nodeOf gives what is kept of a client's node.
+// nodeOf returns what is kept of a client's node.
 func nodeOf(n *rpc.Node) *corev3.Node {
 	out := &corev3.Node{Id: n.ID, Cluster: n.Cluster}
 	if l := n.Locality; !l.IsZero() {

@@ -233,7 +233,7 @@ func rescale(weights []uint32) []uint32 {
 	return scaled(weights, largest, best, out)
 }
 
-// scaled gives the weights when the largest becomes top.
+// scaled returns the weights when the largest becomes top.
 func scaled(weights []uint32, largest, top uint32, out []uint32) []uint32 {
 	for i, w := range weights {
 		out[i] = uint32(max(1, math.Round(float64(w)*float64(top)/float64(largest))))

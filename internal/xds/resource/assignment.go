@@ -113,7 +113,7 @@ func lbEndpoint(e *isobar.WeightedEndpoint, shared metadataCache) (*endpointv3.L
 	return out, nil
 }
 
-// assignmentPolicy gives nil where the defaults say the same.
+// assignmentPolicy returns nil where the defaults say the same.
 func assignmentPolicy(a *isobar.Assignment) (*endpointv3.ClusterLoadAssignment_Policy, error) {
 	drop, err := dropOverload(a.Drop)
 	if err != nil {
@@ -136,7 +136,7 @@ func assignmentPolicy(a *isobar.Assignment) (*endpointv3.ClusterLoadAssignment_P
 	return p, nil
 }
 
-// dropOverload gives the one drop category; nil when nothing is dropped.
+// dropOverload returns the one drop category; nil when nothing is dropped.
 func dropOverload(fraction float64) (*endpointv3.ClusterLoadAssignment_Policy_DropOverload, error) {
 	if math.IsNaN(fraction) || fraction < 0 || fraction > 1 {
 		return nil, rpc.Refusedf("policy.drop_overloads", "drop of %v, want 0 to 1", fraction)

@@ -26,10 +26,10 @@ type PlaceError struct {
 	Text         string
 }
 
-// Error gives "line:column: text".
+// Error returns "line:column: text".
 func (e *PlaceError) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Text) }
 
-// Unwrap gives ErrMessage.
+// Unwrap returns ErrMessage.
 func (e *PlaceError) Unwrap() error { return rpc.ErrMessage }
 
 // ReadAssignment reads a ClusterLoadAssignment of v3 or v2 in proto JSON, in
@@ -156,7 +156,7 @@ func wrapping(typeURL string, fields map[string]span) (wrapKind, bool) {
 	return wrapNone, false
 }
 
-// members gives where the values of an object stand.
+// members returns where the values of an object stand.
 func members(text []byte, at span) (map[string]span, error) {
 	out := map[string]span{}
 	err := each(text, at, '{', func(d *json.Decoder, value func() (span, error)) error {
@@ -171,7 +171,7 @@ func members(text []byte, at span) (map[string]span, error) {
 	return out, err
 }
 
-// elements gives where the values of a list stand.
+// elements returns where the values of a list stand.
 func elements(text []byte, at span) (out []span, err error) {
 	err = each(text, at, '[', func(_ *json.Decoder, value func() (span, error)) error {
 		s, err := value()

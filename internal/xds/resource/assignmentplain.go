@@ -73,7 +73,7 @@ var plainEncoders = sync.Pool{New: func() any {
 	return &plainEncoder{addresses: map[netip.AddrPort]struct{}{}, localities: map[isobar.Locality]struct{}{}}
 }}
 
-// encode gives the encoded message, which is good until the next call.
+// encode returns the encoded message, which is good until the next call.
 func (e *plainEncoder) encode(name string, a *isobar.Assignment) (_ []byte, ok bool) {
 	clear(e.addresses)
 	if name == "" || a.Service == "" || !utf8.ValidString(name) || !utf8.ValidString(a.Service) || len(a.Priorities) > maxPriority+1 {
@@ -177,7 +177,7 @@ func (e *plainEncoder) appendEndpoint(w *isobar.WeightedEndpoint) bool {
 	return true
 }
 
-// policy gives the encoded policy, which is hardly ever there, and makes the marks
+// policy returns the encoded policy, which is hardly ever there, and makes the marks
 // of the first endpoint.
 func (e *plainEncoder) policy(a *isobar.Assignment) (encoded []byte, ok bool) {
 	e.marks = [2][]byte{nil, drainingMark}

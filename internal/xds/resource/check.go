@@ -165,7 +165,7 @@ func (c *assignmentCheck) address(a *corev3.Address) error {
 	return nil
 }
 
-// sentAddress gives an address that all clients take as IP:port.
+// sentAddress returns an address that all clients take as IP:port.
 func sentAddress(a *corev3.Address) (netip.AddrPort, error) {
 	s := a.GetSocketAddress()
 	ip, err := netip.ParseAddr(s.GetAddress())

@@ -128,7 +128,7 @@ func startParserOf(t *testing.T, settings isobar.ClusterSettings, asEnvoy bool) 
 	return p
 }
 
-// show sends assignments and gives what the client says of them.
+// show sends assignments and returns what the client says of them.
 func (p *parser) show(all ...*endpointv3.ClusterLoadAssignment) string {
 	p.t.Helper()
 	patience := time.After(time.Minute)

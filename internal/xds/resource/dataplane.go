@@ -15,7 +15,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
-// ClusterFrom gives what data planes read from an assignment of whatever
+// ClusterFrom returns what data planes read from an assignment of whatever
 // origin. Errors wrap ErrMessage, name the field, and are about what both Envoy
 // and gRPC refuse; what only one of them refuses is in the cluster.
 //

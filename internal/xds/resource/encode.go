@@ -88,7 +88,7 @@ func Encode(name string, kind Kind, m proto.Message) (*Encoded, error) {
 }
 
 // EncodeAs encodes a resource of v3 for clients of some API version,
-// deterministically. It gives nil without an error for what did not exist at
+// deterministically. It returns nil without an error for what did not exist at
 // the time of the API version. A ttl > 0 is added for clients that support it.
 func EncodeAs(as rpc.As, name string, kind Kind, m proto.Message, ttl time.Duration) (*Encoded, error) {
 	value, err := translate(as.API, kind, m)
@@ -219,7 +219,7 @@ func (e *Encoded) Steers() string {
 	return e.Version
 }
 
-// JSON gives an encoded resource as JSON, with its type under "@type"
+// JSON returns an encoded resource as JSON, with its type under "@type"
 // and the field names of the proto files, as old clients want them. It must not
 // be one with a TTL.
 func JSON(api rpc.APIVersion, r *Encoded) ([]byte, error) {

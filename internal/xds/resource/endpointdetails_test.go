@@ -16,7 +16,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
-// detailed gives an assignment of one endpoint.
+// detailed returns an assignment of one endpoint.
 func detailed(e *isobar.Endpoint, more ...isobar.WeightedEndpoint) *isobar.Assignment {
 	g := group("r/z", "10.0.0.1:80")
 	g.Endpoints[0].Config = e

@@ -160,7 +160,7 @@ func (r *listingReader) add(where isobar.Locality, e isobar.Endpoint) error {
 	return nil
 }
 
-// socketOf gives the TCP socket with an IP address that an endpoint has, or why
+// socketOf returns the TCP socket with an IP address that an endpoint has, or why
 // it has none.
 func socketOf(e *endpointv3.LbEndpoint) (_ *corev3.SocketAddress, why string) {
 	if name := e.GetEndpointName(); name != "" {
@@ -185,7 +185,7 @@ func socketAt(a *corev3.Address) (_ *corev3.SocketAddress, why string) {
 	return s, ""
 }
 
-// connectable gives an address in the one spelling that it has everywhere here.
+// connectable returns an address in the one spelling that it has everywhere here.
 func connectable(field string, s *corev3.SocketAddress) (string, error) {
 	ip, err := netip.ParseAddr(s.GetAddress())
 	if ip = ip.Unmap(); err != nil || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() {

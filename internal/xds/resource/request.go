@@ -226,7 +226,7 @@ const (
 	requestNonce   = 5
 )
 
-// AckHead gives the version of an encoded state-of-the-world request, and what
+// AckHead returns the version of an encoded state-of-the-world request, and what
 // follows version and node, which is the names, or else what comes after them.
 // It tells false for a request that has to be decoded to be understood.
 func AckHead(request []byte) (version, rest []byte, ok bool) {

@@ -55,13 +55,13 @@ var (
 	kindNames = [...]string{"cds", "eds", "lds", "rds", "other"}
 )
 
-// KindOf gives the kind of a type URL; Other when Isobar does not serve it.
+// KindOf returns the kind of a type URL; Other when Isobar does not serve it.
 func KindOf(url string) Kind {
 	k, _ := ParseURL(url)
 	return k
 }
 
-// ParseURL gives the kind that a type URL names, and in which form: V3 or V2,
+// ParseURL returns the kind that a type URL names, and in which form: V3 or V2,
 // since the URLs of 2017 are those of v2.
 func ParseURL(url string) (Kind, rpc.APIVersion) {
 	for _, f := range [...]rpc.APIVersion{rpc.V3, rpc.V2} {
@@ -72,10 +72,10 @@ func ParseURL(url string) (Kind, rpc.APIVersion) {
 	return Other, rpc.V3
 }
 
-// URL gives the type URL of a kind that is served, in v3, else "".
+// URL returns the type URL of a kind that is served, in v3, else "".
 func (k Kind) URL() string { return k.URLIn(rpc.V3) }
 
-// URLIn gives the type URL of a kind that is served in a form, else "".
+// URLIn returns the type URL of a kind that is served in a form, else "".
 func (k Kind) URLIn(f rpc.APIVersion) string {
 	if int(k) < Kinds && int(f) < rpc.APIVersions {
 		return kindURLs[f][k]
@@ -83,7 +83,7 @@ func (k Kind) URLIn(f rpc.APIVersion) string {
 	return ""
 }
 
-// String gives the short name of the discovery service of the kind; it is
+// String returns the short name of the discovery service of the kind; it is
 // bounded and fit for a metric label.
 func (k Kind) String() string { return kindNames[min(int(k), len(kindNames)-1)] }
 
@@ -95,7 +95,7 @@ func (k Kind) FullSet() bool { return k == Cluster || k == Listener }
 // Wildcard is the resource name that subscribes to all of a kind.
 const Wildcard = "*"
 
-// baseName gives the last part of a type URL, for messages.
+// baseName returns the last part of a type URL, for messages.
 func baseName(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
 
 // clusterSuffixes end the DNS names of Kubernetes Services. Other domains of clusters
@@ -164,7 +164,7 @@ func routesOf(listener, service string) string {
 // another control plane get some of its resources here.
 const xdstpScheme = "xdstp://"
 
-// ServiceOf gives the name of the service that a resource name of a kind stands
+// ServiceOf returns the name of the service that a resource name of a kind stands
 // for. Names other than xdstp names are the service's own. Of an xdstp name the
 // last part counts, whatever the authority: who asks here for it has been told
 // that this is the place. It is "" when the name is not of the kind.
@@ -179,7 +179,7 @@ func ServiceOf(kind Kind, name string) string {
 	return id
 }
 
-// ReportedService gives the name of the service that a name in a load report
+// ReportedService returns the name of the service that a name in a load report
 // stands for: the name of a cluster or of an assignment.
 func ReportedService(name string) string {
 	if !IsXDSTP(name) {
@@ -205,7 +205,7 @@ func splitXDSTP(name string) (message, id string, ok bool) {
 	return message, id, err == nil && id != ""
 }
 
-// Renamed gives the name under which another kind of resource of the same
+// Renamed returns the name under which another kind of resource of the same
 // service goes with a name: of the same authority and context when that is an
 // xdstp name, else the name itself.
 func Renamed(name string, kind Kind) string {

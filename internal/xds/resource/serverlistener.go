@@ -45,7 +45,7 @@ type ServerListener struct {
 	Port     uint16
 }
 
-// ServerListenerTemplate gives the server_listener_resource_name_template of a
+// ServerListenerTemplate returns the server_listener_resource_name_template of a
 // bootstrap file, in which the server writes its address for %s.
 func ServerListenerTemplate(security ListenerSecurity) string {
 	name := serverListenerPrefix

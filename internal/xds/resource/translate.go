@@ -18,7 +18,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
-// translate encodes a resource of v3 in an API version. It gives nil where the API version has
+// translate encodes a resource of v3 in an API version. It returns nil where the API version has
 // no such resource.
 //
 // Nearly all messages that v3 took over from v2 kept their field numbers, so

@@ -157,19 +157,19 @@ type Plan interface {
 	VersionString() string
 	// ServiceNames lists the services, sorted and unique. The slice never changes.
 	ServiceNames() []string
-	// Spec gives a service; nil when there is none of that name.
+	// Spec returns a service; nil when there is none of that name.
 	Spec(name string) *isobar.Service
-	// RequestLimit gives how many requests each client of a service may have in
+	// RequestLimit returns how many requests each client of a service may have in
 	// progress; 0 = no limit.
 	RequestLimit(name string) uint32
 	// Awaited lists services of which nothing is decided, since their endpoints
 	// are not known yet, sorted and unique; none of them is a service of the plan.
 	Awaited() []isobar.Service
-	// Assignment gives what the clients of a service in a source locality
+	// Assignment returns what the clients of a service in a source locality
 	// get; nil when there is no such service. Between plans the pointer stays
 	// the same while nothing in it changes: only then encoding is spared.
 	Assignment(service string, source isobar.Locality) *isobar.Assignment
-	// Basis gives what all assignments of a service follow from: where it is equal
+	// Basis returns what all assignments of a service follow from: where it is equal
 	// in two plans, they are, and need not be compared. It is comparable; nil is
 	// equal to nothing.
 	Basis(service string) any

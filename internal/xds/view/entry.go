@@ -99,7 +99,7 @@ func (s *slot) get(encode func() (*Resource, error)) *Resource {
 	return r
 }
 
-// peek gives what a successor may fall back on.
+// peek returns what a successor may fall back on.
 func (s *slot) peek() *Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (c *classSlots) inherit(before *classSlots) {
 	}
 }
 
-// ofClass gives the assignment as clients of a client service get it. What they
+// ofClass returns the assignment as clients of a client service get it. What they
 // all get but for the drop is the resource's Base: only that is what they have to
 // acknowledge before what they do says anything.
 func (v *View) ofClass(e *entry, client string, as rpc.As, name string) *Resource {

@@ -188,7 +188,7 @@ type serverListeners struct {
 	kept map[string]*Resource
 }
 
-// get gives the listener of that name; nil when it is not that of a gRPC server.
+// get returns the listener of that name; nil when it is not that of a gRPC server.
 // Servers that ask for one speak v3.
 func (l *serverListeners) get(b *Builder, api rpc.APIVersion, name string) *Resource {
 	said, ok := resource.ParseServerListener(name)

@@ -89,12 +89,12 @@ func (v *View) Gone(name string) bool {
 	return !v.set.Has(v.set.ServiceOf(name))
 }
 
-// LookupAs gives a resource as clients want it of whose class nothing is said.
+// LookupAs returns a resource as clients want it of whose class nothing is said.
 func (v *View) LookupAs(as rpc.As, kind resource.Kind, name string) *Resource {
 	return v.LookupFor("", as, kind, name)
 }
 
-// LookupFor gives a resource by kind and name, as a client service wants it; nil
+// LookupFor returns a resource by kind and name, as a client service wants it; nil
 // when there is none.
 func (v *View) LookupFor(client string, as rpc.As, kind resource.Kind, name string) *Resource {
 	switch kind {
@@ -134,7 +134,7 @@ func (v *View) endpoints(client string, as rpc.As, name string) *Resource {
 	})
 }
 
-// Empty gives the assignment without endpoints, for the clients of a service
+// Empty returns the assignment without endpoints, for the clients of a service
 // that is gone.
 func (v *View) Empty(as rpc.As, name string) *Resource {
 	return v.entry(name).emptySlot(as).get(func() (*Resource, error) {

@@ -168,7 +168,7 @@ func (t *Table) touchWhere(is func(*Endpoint) bool) {
 	}
 }
 
-// Take gives the services that may have changed since the last call, sorted by
+// Take returns the services that may have changed since the last call, sorted by
 // name, and the names of those that are gone.
 func (t *Table) Take(now time.Time) (changed []Listed, removed []string) {
 	for k := range t.dirty { //isobar:sorted what it gives is sorted below

@@ -58,7 +58,7 @@ func slice(t *testing.T, name string, endpoints ...string) table.Slice {
 	return s
 }
 
-// take gives what has changed, a line a service: its localities with the
+// take returns what has changed, a line a service: its localities with the
 // endpoints, h for healthy, d for draining, u for unhealthy.
 func take(t *table.Table, at time.Duration) string {
 	changed, removed := t.Take(start.Add(at))

@@ -24,7 +24,7 @@ type member struct {
 	held  bool // it was lost with most others at once
 }
 
-// translate gives the services of all ports of a Service.
+// translate returns the services of all ports of a Service.
 func (t *Table) translate(svc *Service, now time.Time) []Listed {
 	members, rejected := t.join(svc)
 	l := t.losses[svc.Key]
@@ -63,7 +63,7 @@ func (r *rejection) notef(n int, format string, args ...any) {
 	r.count += n
 }
 
-// join gives the endpoints of a Service, each once, sorted by id, and says which
+// join returns the endpoints of a Service, each once, sorted by id, and says which
 // can't be used. Controllers move endpoints between slices in two writes, so one
 // may stand in two of them: the slice that was written last is right about it.
 func (t *Table) join(svc *Service) ([]member, rejection) {
@@ -146,7 +146,7 @@ func (t *Table) place(e *Endpoint) (where isobar.Locality, reason string) {
 		e.Address, where.Zone, orUnknown(e.Node))
 }
 
-// regionOf gives the region of a zone with a Node; empty = it is not known.
+// regionOf returns the region of a zone with a Node; empty = it is not known.
 func (t *Table) regionOf(node Node, zone string) string {
 	candidates := [...]string{"", t.places.Regions[zone], t.regions[zone], t.places.Default.Region}
 	if node.Zone == zone || node.Zone == "" {
@@ -179,7 +179,7 @@ func (t *Table) PlaceNode(name string) (where isobar.Locality, reason string) {
 	return where, ""
 }
 
-// PlacesOfNodes gives where each Node is of which that is known.
+// PlacesOfNodes returns where each Node is of which that is known.
 func (t *Table) PlacesOfNodes() map[string]isobar.Locality {
 	out := make(map[string]isobar.Locality, len(t.nodes))
 	for name := range t.nodes { //isobar:sorted it fills a map
@@ -190,7 +190,7 @@ func (t *Table) PlacesOfNodes() map[string]isobar.Locality {
 	return out
 }
 
-// NodeAt gives the Node of the endpoint that has an address; empty = none has it, or
+// NodeAt returns the Node of the endpoint that has an address; empty = none has it, or
 // endpoints of several Nodes do.
 func (t *Table) NodeAt(address netip.Addr) string {
 	if t.machines == nil {
