@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -8,15 +9,17 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/archive"
+	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // mostNet bounds the lines of what differs.
 const mostNet = 20
 
-// writeNet prints the shares after a span and before it, those with the largest
-// difference first.
+// writeNet prints what set changes off, then the shares after a span and before it, those
+// with the largest difference first. The difference hides an outage that is over.
 func writeNet(b *strings.Builder, n *admin.NetChange) {
+	writeEvents(b, n)
 	columns := []column{{head: "SERVICE"}, {head: "FROM"}, {head: "TO"}, {head: "BEFORE"}, {head: "AFTER"}, {head: "REQ/S"}, {head: "BETWEEN"}}
 	lines, left := 0, 0
 	add := func(cells []string) {
@@ -51,6 +54,48 @@ func writeNet(b *strings.Builder, n *admin.NetChange) {
 		fmt.Fprintf(b, "only the newest %d of %d changes are compared, from %s on\n", n.Counted, n.Count, n.Since.UTC().Format(time.RFC3339))
 	}
 	b.WriteString("\n")
+}
+
+// writeEvents prints the largest change of health, of the configuration or by an operator, and
+// how many more there are.
+func writeEvents(b *strings.Builder, n *admin.NetChange) {
+	if len(n.Events) == 0 {
+		return
+	}
+	b.WriteString(printable(eventText(&n.Events[0])) + ".\n")
+	if more := n.EventCount - 1; more > 0 {
+		fmt.Fprintf(b, "And %s of health, of the configuration or by an operator.\n", plural.Count(more, "more change", "more changes"))
+	}
+	b.WriteString("\n")
+}
+
+// eventText tells of a change as the console does.
+func eventText(m *archive.Mark) string {
+	named := func(word string) string {
+		name := cmp.Or(m.About, m.Most)
+		switch {
+		case name == "":
+			return ""
+		case m.Services > 1:
+			name += " and " + plural.Count(m.Services-1, "other service", "other services")
+		}
+		return " " + word + " " + name
+	}
+	what, why := "Health"+named("of")+" changed", m.Why
+	switch m.Trigger {
+	case plan.TriggerTopology:
+		what = "The configuration" + named("of") + " changed"
+	case plan.TriggerOperator:
+		what, why = cmp.Or(m.Who, "An operator")+" acted"+named("on"), m.Reason
+	}
+	if why == "" && m.Moved > 0 {
+		why = "a client locality moved " + percent(m.Moved) + " of its traffic"
+	}
+	what += " at " + m.Made.UTC().Format(time.RFC3339)
+	if why != "" {
+		what += ": " + strings.TrimSuffix(why, ".")
+	}
+	return what
 }
 
 func netCells(service string, m *archive.NetMove) []string {

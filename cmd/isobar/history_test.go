@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -79,5 +80,34 @@ func TestWhatDiffersIsShownFirst(t *testing.T) {
 	b.Reset()
 	if writeNet(&b, &admin.NetChange{Count: 2, Counted: 2}); b.Len() > 0 {
 		t.Errorf("nothing differs: %s", b.String())
+	}
+}
+
+// TestEventsComeBeforeTheDifference: an outage that is over is said first, also where no share
+// differs.
+func TestEventsComeBeforeTheDifference(t *testing.T) {
+	mark := func(trigger string) archive.Mark {
+		return archive.Mark{Trigger: trigger, Made: made, Services: 1, Moved: 0.5, Most: "checkout"}
+	}
+	outage, configured, paused := mark(plan.TriggerHealth), mark(plan.TriggerTopology), mark(plan.TriggerOperator)
+	outage.Why = "100.0% of the requests moved off us-east/a: no healthy endpoint"
+	configured.Services = 3
+	paused.Who, paused.Reason, paused.Most, paused.Services, paused.Moved = "ann", "pause: deployment.", "", 0, 0
+	at := made.UTC().Format(time.RFC3339)
+	for _, x := range []struct {
+		event archive.Mark
+		count int
+		want  string
+	}{
+		{outage, 1, "Health of checkout changed at " + at + ": 100.0% of the requests moved off us-east/a: no healthy endpoint.\n\n"},
+		{configured, 2, "The configuration of checkout and 2 other services changed at " + at + ": a client locality moved 50.0% of its traffic.\n" +
+			"And 1 more change of health, of the configuration or by an operator.\n\n"},
+		{paused, 3, "ann acted at " + at + ": pause: deployment.\nAnd 2 more changes of health, of the configuration or by an operator.\n\n"},
+	} {
+		var b strings.Builder
+		writeNet(&b, &admin.NetChange{Count: 57, Counted: 57, EventCount: x.count, Events: []archive.Mark{x.event}})
+		if b.String() != x.want {
+			t.Errorf("got %q, want %q", b.String(), x.want)
+		}
 	}
 }

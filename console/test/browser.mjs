@@ -227,7 +227,7 @@ async function backAndForth(address, page) {
   const { version } = await (await fetch(new URL('../v1/history?brief=true', address))).json();
   const move = { source: 'us-east/a', locality: 'eu-west/b', before: 0.2, after: 0.2, low: 0.12, high: 0.31, changes: 14, rate: 0 };
   const reason = { made: '2026-03-01T10:03:20Z', trigger: 'tick', text: 'eu-west/b is full' };
-  const answer = { version, from: '2026-03-01T10:03:00Z', to: '2026-03-01T10:04:00Z', count: 14, counted: 14, since: '2026-03-01T10:03:02Z', service_count: 1 };
+  const answer = { version, from: '2026-03-01T10:03:00Z', to: '2026-03-01T10:04:00Z', count: 14, counted: 14, since: '2026-03-01T10:03:02Z', event_count: 0, events: [], service_count: 1 };
   const marks = Array.from({ length: 14 }, (_, i) => ({ version: i + 1, previous: i, made: `2026-03-01T10:03:${String(2 + 4 * i).padStart(2, '0')}Z`, trigger: 'tick', services: 1, moved: 0.1, most: 'checkout' }));
   await page.route('**/v1/history/span?*', (r) => r.fulfill({ json: { ...answer, changes: marks } }));
   await page.route('**/v1/history/net?*', (r) => r.fulfill({ json: { ...answer, services: [{ service: 'checkout', changes: 14, rate: 0, reasons: [reason], move_count: 1, moves: [move] }] } }));

@@ -20,6 +20,8 @@ type NetChange struct {
 	Count        int                  `json:"count"`           // of the changes from one moment on and before the other
 	Counted      int                  `json:"counted"`         // of those, how many the rest is about: the newest
 	Since        *time.Time           `json:"since,omitempty"` // when the first that is counted was made
+	EventCount   int                  `json:"event_count"`     // of the changes of health, of the configuration and by operators
+	Events       []archive.Mark       `json:"events"`          // of those, the 5 largest, largest first; why has causes only
 	ServiceCount int                  `json:"service_count"`   // services that changed
 	Services     []archive.NetService `json:"services"`        // of those, the 50 with the largest difference in requests, largest first
 }
@@ -27,6 +29,7 @@ type NetChange struct {
 // Bounds of the answer.
 const (
 	maxNetServices = 50
+	maxNetEvents   = 5
 	maxNetMoves    = 20  // of each of several services
 	maxNetMovesOne = 200 // of the one that is asked about
 )
@@ -39,13 +42,18 @@ func (s *historyAPI) getNet(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.URL.Query().Get("service")
+	marks, ok := s.marks(w, r, name)
+	if !ok { // the service is unknown
+		return
+	}
 	found, ok := s.net(w, r, name, ends)
 	if !ok {
 		return
 	}
+	events := archive.Events(archive.Between(marks, ends[0], ends[1]))
 	out := NetChange{
 		Version: p.VersionString(), From: ends[0].UTC(), To: ends[1].UTC(), Count: found.Count, Counted: found.Counted,
-		ServiceCount: len(found.Services), Services: found.Services,
+		EventCount: len(events), Events: causesOf(events[:min(len(events), maxNetEvents)]), ServiceCount: len(found.Services), Services: found.Services,
 	}
 	if !found.Since.IsZero() {
 		since := found.Since.UTC()
@@ -69,9 +77,6 @@ func (s *historyAPI) getNet(w http.ResponseWriter, r *http.Request) {
 
 // net reads the changes of a span. Without ok it is answered.
 func (s *historyAPI) net(w http.ResponseWriter, r *http.Request, name string, ends [2]time.Time) (archive.Net, bool) {
-	if _, ok := s.marks(w, r, name); !ok { // the service is unknown
-		return archive.Net{}, false
-	}
 	if s.opts.Archive == nil {
 		changes, ok := s.recent(w, r, name)
 		changes = slices.Clone(changes)
@@ -83,6 +88,17 @@ func (s *historyAPI) net(w http.ResponseWriter, r *http.Request, name string, en
 		fail(w, http.StatusInternalServerError, Problem{Error: err.Error()})
 	}
 	return found, err == nil
+}
+
+// causesOf leaves out of changes what they say of how far that one decision went.
+func causesOf(events []archive.Mark) []archive.Mark {
+	for i := range events {
+		m := &events[i]
+		if m.Why = plan.CauseIn(m.Why); m.Why == plan.NoCause {
+			m.Why = ""
+		}
+	}
+	return events
 }
 
 // weigh adds the rates of the present demand, and puts the largest moves first. The history

@@ -70,3 +70,44 @@ func TestNetChange(t *testing.T) {
 		}
 	}
 }
+
+// TestNetChangeNamesEvents: what set changes off is listed whatever the difference after them,
+// the largest first and with its cause alone; regular decisions and slight changes are not.
+func TestNetChangeNamesEvents(t *testing.T) {
+	a, b := isobar.MustLocality("us/a"), isobar.MustLocality("us/b")
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	change := func(version uint64, trigger, reason string, before, after uint16) plan.Change {
+		return plan.Change{
+			Version: version, Previous: version - 1, Made: noon.Add(time.Duration(version) * time.Second), Trigger: trigger,
+			Services: []plan.ServiceChange{{Service: "checkout", Reason: reason, Sites: []isobar.Locality{a, b}, Sources: []plan.SourceChange{{
+				Source: a, Before: []uint16{10_000 - before, before}, After: []uint16{10_000 - after, after},
+			}}}},
+		}
+	}
+	const cause = "50.0% of the requests moved off us/a: no healthy endpoint"
+	paused := plan.Change{Version: 6, Previous: 5, Made: noon.Add(6 * time.Second), Trigger: plan.TriggerOperator, Who: "ann", Reason: "pause", About: "checkout", Services: []plan.ServiceChange{}}
+	op := &fixedHistory{changes: []plan.Change{ // newest first
+		paused, change(5, plan.TriggerTick, "demand rose", 9000, 0), change(4, plan.TriggerTopology, plan.NoCause, 7000, 9000),
+		change(3, plan.TriggerHealth, "slight", 7050, 7000), change(2, plan.TriggerHealth, cause+"; 10.0% of the requests moved toward us/b", 2050, 7050),
+		change(1, plan.TriggerHealth, "before the span", 0, 2050),
+	}}
+	srv := start(t, newWorld(), func(o *admin.Options) { o.Operator = op })
+	remote, err := admin.NewRemote(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range []string{"", "checkout"} {
+		got, err := remote.NetChange(t.Context(), service, noon.Add(2*time.Second), noon.Add(time.Minute))
+		if err != nil || got.EventCount != 3 || len(got.Events) != 3 {
+			t.Fatalf("%q: %+v %v", service, got, err)
+		}
+		for i, want := range []struct {
+			version uint64
+			why     string
+		}{{2, cause}, {4, ""}, {6, ""}} {
+			if m := got.Events[i]; m.Version != want.version || m.Why != want.why {
+				t.Errorf("%q, %d: %+v, want %+v", service, i, m, want)
+			}
+		}
+	}
+}

@@ -402,3 +402,23 @@ func TestBetween(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+// TestEvents: what came from outside the regular decisions, without slight changes, in its order.
+func TestEvents(t *testing.T) {
+	var marks []archive.Mark
+	for i, m := range []archive.Mark{
+		{Trigger: plan.TriggerHealth, Moved: 0.01}, {Trigger: plan.TriggerHealth, Moved: 0.009}, {Trigger: plan.TriggerTick, Moved: 1},
+		{Trigger: plan.TriggerTopology, Moved: 0.4}, {Trigger: plan.TriggerTopology, Moved: 0.009}, {Trigger: plan.TriggerTopology},
+		{Trigger: plan.TriggerRestart, Moved: 1}, {Trigger: plan.TriggerOperator}, {Trigger: plan.TriggerHealth},
+	} {
+		m.Version = uint64(i)
+		marks = append(marks, m)
+	}
+	got := []uint64{}
+	for _, m := range archive.Events(marks) {
+		got = append(got, m.Version)
+	}
+	if want := []uint64{0, 3, 5, 7}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}

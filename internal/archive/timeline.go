@@ -60,6 +60,31 @@ func Between(marks []Mark, from, to time.Time) []Mark {
 // its trigger.
 const notable = 0.01
 
+// Events lists the changes of health, of the configuration and by operators among marks, in
+// their order. A health change counts if it moved enough: endpoints come and go all the time.
+// So does one of the configuration, unless it moved nothing: it adds or removes a service.
+func Events(marks []Mark) []Mark {
+	out := []Mark{}
+	for i := range marks {
+		m := &marks[i]
+		switch m.Trigger {
+		case plan.TriggerOperator:
+		case plan.TriggerHealth:
+			if m.Moved < notable {
+				continue
+			}
+		case plan.TriggerTopology:
+			if m.Moved > 0 && m.Moved < notable {
+				continue
+			}
+		default:
+			continue
+		}
+		out = append(out, *m)
+	}
+	return out
+}
+
 // bySize orders the larger of two changes first. A health change, or another one with a
 // trigger of its own, precedes regular decisions if it moved enough: decisions often
 // follow from it.

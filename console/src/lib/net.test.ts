@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
+import { clock } from './format';
 import { bounds, headline, points, requests, rows, sides, wavers, way } from './net';
-import type { NetChange, NetMove, NetService } from './types';
+import type { ChangeMark, NetChange, NetMove, NetService } from './types';
 
 const move = (before: number | undefined, after: number | undefined, more: Partial<NetMove> = {}): NetMove => {
   const known = [before, after].filter((x): x is number => x !== undefined);
@@ -11,7 +12,7 @@ const move = (before: number | undefined, after: number | undefined, more: Parti
 };
 const service = (name: string, ...moves: NetMove[]): NetService => ({ service: name, changes: 12, reasons: [], move_count: moves.length, moves });
 const net = (count: number, ...services: NetService[]): NetChange => ({
-  version: '9', from: '2026-03-01T10:03:00Z', to: '2026-03-01T10:04:00Z', count, counted: count, since: '2026-03-01T10:03:05Z', service_count: services.length, services,
+  version: '9', from: '2026-03-01T10:03:00Z', to: '2026-03-01T10:04:00Z', count, counted: count, since: '2026-03-01T10:03:05Z', event_count: 0, events: [], service_count: services.length, services,
 });
 
 describe('a share after a span', () => {
@@ -56,6 +57,22 @@ describe('the sentence of a span', () => {
     ['drops alone', net(2, { ...service('cart'), drop_before: 0, drop_after: 0.05 }), true, '2 changes. After the minute, clients of cart are told to drop 5% of their requests, 0% before.'],
   ] as [string, NetChange, boolean, string][]) {
     test(name, () => expect(headline(n, 'the minute', several)).toBe(want));
+  }
+});
+
+describe('what set changes off comes before the difference', () => {
+  const made = '2026-03-01T10:03:07Z';
+  const mark = (trigger: string, more: Partial<ChangeMark>): ChangeMark => ({ version: 7, previous: 6, made, trigger, services: 1, moved: 0.5, most: 'checkout', ...more });
+  const outage = mark('health', { why: '100.0% of the requests moved off us-east/a: no healthy endpoint' });
+  const over = service('pricing', move(0.12, 0.2, { low: 0.1, high: 0.31, changes: 12 }));
+  const after = '57 changes, back and forth. After the minute, us-east/a sends 8 points more to eu-west/b';
+  for (const [name, events, event_count, several, want] of [
+    ['an outage that is over', [outage], 1, true, `Health of checkout changed at ${clock(made)}: 100% of the requests moved off us-east/a: no healthy endpoint. ${after} of pricing`],
+    ['of one service, and its end', [outage, mark('health', { moved: 0.2 })], 2, false, `Health changed at ${clock(made)}: 100% of the requests moved off us-east/a: no healthy endpoint. And 1 more change of health, of the configuration or by an operator. ${after}`],
+    ['more than are listed, of more services', [mark('topology', { services: 3 })], 9, true, `The configuration of checkout and 2 other services changed at ${clock(made)}: a client locality moved 50% of its traffic. And 8 more changes of health, of the configuration or by an operator. ${after} of pricing`],
+    ['an operator', [mark('operator', { who: 'ann', reason: 'rollback to version 5.' })], 1, true, `ann acted on checkout at ${clock(made)}: rollback to version 5. ${after} of pricing`],
+  ] as [string, ChangeMark[], number, boolean, string][]) {
+    test(name, () => expect(headline({ ...net(57, over), events, event_count }, 'the minute', several)).toBe(`${want} (12% → 20%).`));
   }
 });
 

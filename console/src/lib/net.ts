@@ -1,5 +1,5 @@
-import { count, pair, percent, rate } from './format';
-import type { NetChange, NetMove, NetService } from './types';
+import { clock, count, pair, percent, rate, rounded } from './format';
+import type { ChangeMark, NetChange, NetMove, NetService } from './types';
 
 /** Whether a share reads differently after a span from before it. */
 export function differs(m: NetMove): boolean {
@@ -73,13 +73,35 @@ export function drops(s: NetService): boolean {
   return a !== b;
 }
 
+/** A change of health, of the configuration or by an operator, in words. several tells that services have to be named. */
+function event(e: ChangeMark, several: boolean): string {
+  const name = e.about ?? e.most;
+  const others = e.services > 1 ? ` and ${count(e.services - 1, 'other service')}` : '';
+  const named = (word: string): string => (several && name ? ` ${word} ${name}${others}` : '');
+  const [what, told] =
+    e.trigger === 'operator'
+      ? [`${e.who || 'An operator'} acted${named('on')}`, e.reason]
+      : [`${e.trigger === 'health' ? 'Health' : 'The configuration'}${named('of')} changed`, e.why && rounded(e.why)];
+  const why = told || (e.moved > 0 ? `a client locality moved ${percent(e.moved)} of its traffic` : '');
+  return `${what} at ${clock(e.made)}${why ? `: ${why.replace(/\.$/, '')}` : ''}.`;
+}
+
+/** What set changes off in a span, the largest first; '' where only regular adjustments changed anything. */
+function events(n: NetChange, several: boolean): string {
+  const [first] = n.events;
+  if (!first) return '';
+  const more = n.event_count - 1;
+  return `${event(first, several)} ${more > 0 ? `And ${count(more, 'more change')} of health, of the configuration or by an operator. ` : ''}`;
+}
+
 /**
- * What differs after a span from before it, in sentences. span names it, such as "the minute"; several tells
+ * What set changes off in a span, then what differs after it from before it, in sentences: the
+ * difference alone hides an outage that is over. span names it, such as "the minute"; several tells
  * that services have to be named.
  */
 export function headline(n: NetChange, span: string, several: boolean): string {
   const back = n.services.some((s) => s.moves.some((m) => wavers(m) && m.before !== undefined && m.after !== undefined));
-  const begin = `${count(n.count, 'change')}${back ? ', back and forth' : ''}`;
+  const begin = `${events(n, several)}${count(n.count, 'change')}${back ? ', back and forth' : ''}`;
   const changed = n.services.filter((s) => s.moves.some(differs) || drops(s));
   const [first] = changed;
   if (!first) return `${begin}. After ${span}, ${several ? 'all shares of all services' : 'all shares'} are what they were before it.`;

@@ -340,6 +340,8 @@ export interface NetChange {
   count: number;
   counted: number; // of count, the newest
   since?: string; // when the first that is counted was made
+  event_count: number; // changes of health, of the configuration and by operators
+  events: ChangeMark[]; // of those, the 5 largest, largest first
   service_count: number;
   services: NetService[]; // the largest difference first
 }
