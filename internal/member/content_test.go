@@ -37,11 +37,11 @@ type fatal interface {
 }
 
 // codecs makes codecs of replicas that have the same state of operators.
-func codecs(t testing.TB) (fresh func() *planCodec) {
-	t.Helper()
-	registry, err := discovery.Open(t.Context(), discovery.Options{Store: store.NewMemory(), Logger: slog.New(slog.DiscardHandler)})
+func codecs(tb testing.TB) (fresh func() *planCodec) {
+	tb.Helper()
+	registry, err := discovery.Open(tb.Context(), discovery.Options{Store: store.NewMemory(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	operated, digest := &Operated{registry: registry}, "digest"
 	operated.shown.Store(3)
@@ -109,7 +109,7 @@ func (w *planned) happen(t *rapid.T) (decides bool) {
 		}
 	case "health":
 		status := rapid.SampledFrom([]isobar.HealthStatus{isobar.Unhealthy, isobar.Draining, isobar.Degraded}).Draw(t, "status")
-		w.down = append(w.down[:len(w.down):len(w.down)], health.Override{Key: health.Key{Service: name, Address: "10.0.0.1:80"}, Status: status})
+		w.down = append(slices.Clip(w.down), health.Override{Key: health.Key{Service: name, Address: "10.0.0.1:80"}, Status: status})
 		if rapid.Bool().Draw(t, "recovers") {
 			w.down = nil
 		}

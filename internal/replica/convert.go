@@ -71,7 +71,7 @@ const partBytes = 1 << 20
 // assembly puts the plans of one stream together from their parts.
 type assembly struct {
 	plan group.Plan // without its content
-	data []byte     // what came of the content, or of a difference
+	data []byte     // received bytes of the content, or of a difference
 	size uint64
 	base uint64     // version of the plan that the difference begins from; 0 = there is none
 	pack bool       // the data is compressed
@@ -146,7 +146,7 @@ func (a *assembly) complete(p *group.Plan, data []byte) (err error) {
 	return adopt(p, a.sum)
 }
 
-// content makes a content of what came.
+// content makes the content from the received bytes.
 func (a *assembly) content(data []byte) (group.Content, error) {
 	if a.base == 0 {
 		return ContentOf(data), nil

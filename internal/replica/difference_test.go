@@ -55,7 +55,9 @@ func between(base, next []byte) (d *peerv1.PlanDifference, made group.Content, e
 }
 
 // wantContent asserts that a content has the given bytes, and the parts into which they are cut.
-func wantContent(t interface{ Fatalf(string, ...any) }, what string, got group.Content, want []byte) {
+func wantContent(t interface {
+	Fatalf(format string, args ...any)
+}, what string, got group.Content, want []byte) {
 	if data := got.AppendTo(nil); !bytes.Equal(data, want) {
 		t.Fatalf("%s: it has the content %q, want %q", what, data, want)
 	}

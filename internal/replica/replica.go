@@ -1,6 +1,6 @@
 // Package replica runs one replica of a group: it carries out the decisions of the pure
 // [group.Node] on a real clock, an election engine, a disk and connections to the other replicas.
-// It carries plans as the fields of a message, and knows nothing of what they mean.
+// It carries plans as the fields of a message, and does not know their meaning.
 package replica
 
 import (
