@@ -237,3 +237,31 @@ func TestSavedStateOfOtherVersions(t *testing.T) {
 		}
 	}
 }
+
+// TestSavedPlansForEarlierVersions asserts that a replica saves a plan so that an earlier version can start
+// from it: as the same message, with the digest that it knows.
+func TestSavedPlansForEarlierVersions(t *testing.T) {
+	f := newFleet(t, 1)
+	leader := f.leader()
+	content, err := proto.Marshal(&peerv1.PlanContent{Format: 1, Header: []byte("header"), Health: bytes.Repeat([]byte("h"), 900)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := f.publish(leader, string(content))
+	var data []byte
+	f.until("the plan is saved", func() bool {
+		data, _ = leader.disk.LoadPlan()
+		return data != nil
+	})
+	saved := &peerv1.SavedPlan{}
+	if err := proto.Unmarshal(data, saved); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	if saved.GetFormat() != 1 || saved.GetVersion() != version || !bytes.Equal(saved.GetDigest(), sum[:]) || !bytes.Equal(saved.GetContent(), content) {
+		t.Errorf("it saved %v, want version %d with the content %q", saved, version, content)
+	}
+	if again, err := proto.Marshal(saved); err != nil || !bytes.Equal(again, data) {
+		t.Errorf("it saved %x, which is the message %x, %v", data, again, err)
+	}
+}
