@@ -1,17 +1,22 @@
 package member
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/replica"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
@@ -25,41 +30,99 @@ type planCodec struct {
 
 	mu     sync.Mutex // held while encoding or decoding
 	sharer plan.Sharer
-	last   *plan.Opened // what was opened last
+	sent   map[string]sentService // of the plan that was encoded last, by name
 	found  *health.SavedMonitor
-	health []byte // found, encoded
+	health []group.Part // found, encoded
+
+	last  *plan.Opened                      // what was opened last
+	heard partDigest                        // of the health in it
+	read  map[partDigest]plan.SharedService // of the content that was decoded last
 }
 
-// encode writes a plan as it goes to other replicas.
-func (c *planCodec) encode(p *plan.Plan, o plan.Origin, found *health.SavedMonitor) ([]byte, error) {
+// partDigest is the digest of a part of a content; the zero value = of none.
+type partDigest = [sha256.Size]byte
+
+// sentService is a service of a plan, and the part of the plan's content that has it.
+type sentService struct {
+	plan.SharedService
+
+	part group.Part
+}
+
+// encode writes a plan as it goes to other replicas. The content is that of a [peerv1.PlanContent],
+// whose fields are the parts: services that stay are neither encoded, copied nor hashed again.
+func (c *planCodec) encode(p *plan.Plan, o plan.Origin, found *health.SavedMonitor) (group.Content, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shared, err := c.sharer.Share(p, o)
 	if err != nil {
-		return nil, err
+		return group.Content{}, err
 	}
-	if found != c.found {
-		if c.health, err = json.Marshal(found); err != nil {
-			return nil, fmt.Errorf("what checkers found can't be encoded: %w", err)
-		}
-		c.found = found
+	if err := c.encodeHealth(found); err != nil {
+		return group.Content{}, fmt.Errorf("what checkers found can't be encoded: %w", err)
 	}
-	operators, err := c.operated.toProto()
-	if err != nil {
-		return nil, err
-	}
-	content := &peerv1.PlanContent{
-		Format: contentFormat, Header: shared.Header, Health: c.health, Services: make([]*peerv1.ServiceContent, len(shared.Services)),
-		Operators: operators, Marks: marksToProto(c.marks, time.Now()),
+	after := &peerv1.PlanContent{Marks: marksToProto(c.marks, time.Now())}
+	if after.Operators, err = c.operated.toProto(); err != nil {
+		return group.Content{}, err
 	}
 	if digest := c.inForce.Load(); digest != nil {
-		content.ConfigDigest = *digest
+		after.ConfigDigest = *digest
 	}
-	for i := range shared.Services {
-		s := &shared.Services[i]
-		content.Services[i] = &peerv1.ServiceContent{Name: s.Name, Configuration: s.Configuration, Decision: s.Decision}
+	parts := make([]group.Part, 0, len(shared.Services)+8)
+	if parts, err = appendFields(parts, &peerv1.PlanContent{Format: contentFormat, Header: shared.Header}); err != nil {
+		return group.Content{}, err
 	}
-	return proto.Marshal(content)
+	if parts, err = c.appendServices(parts, shared.Services); err != nil {
+		return group.Content{}, err
+	}
+	if parts, err = appendFields(append(parts, c.health...), after); err != nil {
+		return group.Content{}, err
+	}
+	return group.NewContent(parts), nil
+}
+
+// encodeHealth encodes what checkers found, unless it is the same as before.
+func (c *planCodec) encodeHealth(found *health.SavedMonitor) error {
+	if found == c.found {
+		return nil
+	}
+	data, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	c.health, err = appendFields(nil, &peerv1.PlanContent{Health: data})
+	c.found = found
+	return err
+}
+
+// appendFields appends the fields that are set.
+func appendFields(to []group.Part, fields *peerv1.PlanContent) ([]group.Part, error) {
+	data, err := proto.Marshal(fields)
+	return append(to, replica.Cut(data)...), err
+}
+
+// appendServices appends services: those that are as in the plan before by the parts that they had there.
+func (c *planCodec) appendServices(to []group.Part, services []plan.SharedService) ([]group.Part, error) {
+	next := make(map[string]sentService, len(services))
+	for i := range services {
+		s := services[i]
+		sent, ok := c.sent[s.Name]
+		// Slices of the same memory are equal at once.
+		if !ok || !bytes.Equal(sent.Configuration, s.Configuration) || !bytes.Equal(sent.Decision, s.Decision) {
+			data, err := proto.Marshal(&peerv1.PlanContent{
+				Services: []*peerv1.ServiceContent{{Name: s.Name, Configuration: s.Configuration, Decision: s.Decision}},
+			})
+			if err != nil {
+				return nil, err
+			}
+			sent.part = group.NewPart(data)
+		}
+		sent.SharedService = s
+		next[s.Name] = sent
+		to = append(to, sent.part)
+	}
+	c.sent = next
+	return to, nil
 }
 
 // contentFormat is the version of the content of plans that this program writes and
@@ -67,34 +130,81 @@ func (c *planCodec) encode(p *plan.Plan, o plan.Origin, found *health.SavedMonit
 const contentFormat = 1
 
 // open reads a plan of another replica.
-func (c *planCodec) open(data []byte) (any, error) {
-	content := &peerv1.PlanContent{}
-	if err := proto.Unmarshal(data, content); err != nil {
+func (c *planCodec) open(data group.Content) (any, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sharer, c.sent = plan.Sharer{}, nil // a replica that follows has no use for what it sent
+	content, err := c.decode(&data)
+	if err != nil {
 		return nil, err
 	}
 	if f := content.GetFormat(); f != contentFormat {
 		return nil, fmt.Errorf("the plan has format %d, this program reads %d: %w", f, contentFormat, group.ErrNewerFormat)
 	}
-	shared := &plan.Shared{Header: content.GetHeader(), Services: make([]plan.SharedService, len(content.GetServices()))}
-	for i, s := range content.GetServices() {
-		shared.Services[i] = plan.SharedService{Name: s.GetName(), Configuration: s.GetConfiguration(), Decision: s.GetDecision()}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	o, err := plan.Open(shared, c.last, time.Now())
+	o, err := plan.Open(&plan.Shared{Header: content.GetHeader(), Services: content.services}, c.last, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	if len(content.GetHealth()) > 0 {
+	switch {
+	case content.health != partDigest{} && content.health == c.heard:
+		o.Health = c.last.Health
+	case len(content.GetHealth()) > 0:
 		if err := json.Unmarshal(content.GetHealth(), &o.Health); err != nil {
 			return nil, fmt.Errorf("what checkers found: %w", err)
 		}
 		o.Health.Shift(o.Ahead)
 	}
-	c.last = o
+	c.last, c.heard = o, content.health
 	noteMarks(c.marks, time.Now(), content.GetMarks())
 	return &opened{o, operatorsFromProto(content.GetOperators()), content.GetConfigDigest()}, nil
 }
+
+// decoded is a content that another replica encoded.
+type decoded struct {
+	*peerv1.PlanContent // without services, and without health that was opened last
+
+	services []plan.SharedService
+	health   partDigest
+}
+
+// decode reads the parts of a content. It does not read again what was in the content before.
+func (c *planCodec) decode(data *group.Content) (*decoded, error) {
+	d := &decoded{PlanContent: &peerv1.PlanContent{}, services: make([]plan.SharedService, 0, len(data.Parts()))}
+	read := make(map[partDigest]plan.SharedService, len(data.Parts()))
+	for i := range data.Parts() {
+		part := &data.Parts()[i]
+		digest := part.Digest()
+		field, _, _ := protowire.ConsumeTag(part.Bytes())
+		if field == healthField {
+			if d.health = digest; digest == c.heard {
+				continue
+			}
+		}
+		service, known := c.read[digest]
+		if !known {
+			if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(part.Bytes(), d.PlanContent); err != nil {
+				return nil, err
+			}
+			switch len(d.GetServices()) {
+			case 0:
+				continue
+			case 1:
+			default:
+				return nil, errors.New("a part of the plan has several services")
+			}
+			s := d.GetServices()[0]
+			service = plan.SharedService{Name: s.GetName(), Configuration: s.GetConfiguration(), Decision: s.GetDecision()}
+			d.Services = nil
+		}
+		read[digest] = service
+		d.services = append(d.services, service)
+	}
+	c.read = read
+	return d, nil
+}
+
+// healthField is the number of the field of health in a content.
+var healthField = (*peerv1.PlanContent)(nil).ProtoReflect().Descriptor().Fields().ByName("health").Number()
 
 // Marks are the moments that charts mark. The leader's plans bring them to all replicas.
 type Marks interface {

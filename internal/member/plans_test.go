@@ -14,6 +14,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/operators"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/replica"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
 
@@ -66,7 +67,7 @@ func TestHealthOfAClockThatIsWrong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := (&planCodec{marks: operators.NewSampler()}).open(data)
+		got, err := (&planCodec{marks: operators.NewSampler()}).open(replica.ContentOf(data))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -268,13 +267,28 @@ func saveTiers(sites []assign.Site, a *isobar.Assignment) [][]SavedWeight {
 	out := make([][]SavedWeight, 0, len(a.Priorities)-1)
 	for _, tier := range a.Priorities[1:] {
 		saved := make([]SavedWeight, 0, len(tier))
-		for _, lw := range tier {
-			at := slices.IndexFunc(sites, func(s assign.Site) bool { return s.Group.Locality == lw.Locality })
-			saved = append(saved, SavedWeight{Site: at, Weight: lw.Weight})
+		for i := range tier {
+			saved = append(saved, SavedWeight{Site: siteOf(sites, tier[i].EndpointGroup), Weight: tier[i].Weight})
 		}
 		out = append(out, saved)
 	}
 	return out
+}
+
+// siteOf is the index of the site of a group's locality; -1 where there is none. Mostly the site has the
+// same group.
+func siteOf(sites []assign.Site, group *isobar.EndpointGroup) int {
+	for i := range sites {
+		if sites[i].Group == group {
+			return i
+		}
+	}
+	for i := range sites {
+		if sites[i].Group.Locality == group.Locality {
+			return i
+		}
+	}
+	return -1
 }
 
 // reviveTiers builds the assignment that the next one is held against, as far

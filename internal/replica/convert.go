@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -12,12 +13,14 @@ import (
 )
 
 // protocol is the version of the protocol between replicas that this program speaks,
-// and oldest the oldest that it still speaks. Version 2 has differences of plans.
+// and oldest the oldest that it still speaks. Version 2 has differences of plans, and version 3
+// a digest of their fields.
 const (
-	protocol = 2
+	protocol = 3
 	oldest   = 1
 
-	differences = 2 // the first version that has them
+	differences  = 2 // the first version that has them
+	fieldsDigest = 3 // the first version that knows it
 )
 
 func identityToProto(i group.Identity) *peerv1.Identity {
@@ -67,10 +70,12 @@ const partBytes = 1 << 20
 
 // assembly puts the plans of one stream together from their parts.
 type assembly struct {
-	plan group.Plan // its content may be a difference
+	plan group.Plan // without its content
+	data []byte     // received bytes of the content, or of a difference
 	size uint64
 	base uint64     // version of the plan that the difference begins from; 0 = there is none
-	pack bool       // the content is compressed
+	pack bool       // the data is compressed
+	sum  []byte     // SHA-256 of the content, of replicas with an earlier version of the protocol
 	last group.Plan // the last that was whole
 }
 
@@ -86,20 +91,20 @@ func (a *assembly) add(p *peerv1.PlanPart) (*group.Plan, error) {
 	if a.plan.IsZero() {
 		return nil, errPart
 	}
-	if uint64(len(a.plan.Content)+len(p.GetContent())) > a.size {
+	if uint64(len(a.data)+len(p.GetContent())) > a.size {
 		return nil, fmt.Errorf("plan %d has more than the %d bytes that its beginning says", a.plan.Version, a.size)
 	}
-	a.plan.Content = append(a.plan.Content, p.GetContent()...)
+	a.data = append(a.data, p.GetContent()...)
 	if !p.GetLast() {
 		return nil, nil //nolint:nilnil // it is not whole yet
 	}
-	whole := a.plan
-	a.plan = group.Plan{}
-	if uint64(len(whole.Content)) != a.size {
-		return nil, fmt.Errorf("plan %d has %d bytes, %d were announced", whole.Version, len(whole.Content), a.size)
+	whole, data := a.plan, a.data
+	a.plan, a.data = group.Plan{}, nil
+	if uint64(len(data)) != a.size {
+		return nil, fmt.Errorf("plan %d has %d bytes, %d were announced", whole.Version, len(data), a.size)
 	}
-	if err := a.complete(&whole); err != nil {
-		return nil, err
+	if err := a.complete(&whole, data); err != nil {
+		return nil, fmt.Errorf("plan %d: %w", whole.Version, err)
 	}
 	a.last = whole
 	return &whole, nil
@@ -110,53 +115,73 @@ func (a *assembly) begin(p *peerv1.PlanPart) error {
 	if p.GetSize() > MaxContent {
 		return fmt.Errorf("plan %d has %d bytes, at most %d are allowed", p.GetVersion(), p.GetSize(), MaxContent)
 	}
-	a.plan = group.Plan{Claim: claimFromProto(p.GetClaim()), Version: p.GetVersion()}
-	a.size, a.base, a.pack = p.GetSize(), p.GetBaseVersion(), p.GetCompressed()
-	if copy(a.plan.Digest[:], p.GetDigest()) != len(a.plan.Digest) {
-		return fmt.Errorf("plan %d: its digest has %d bytes", p.GetVersion(), len(p.GetDigest()))
+	a.plan, a.data = group.Plan{Claim: claimFromProto(p.GetClaim()), Version: p.GetVersion()}, nil
+	a.size, a.base, a.pack, a.sum = p.GetSize(), p.GetBaseVersion(), p.GetCompressed(), p.GetDigest()
+	digest := p.GetFieldsDigest()
+	if len(digest) > 0 {
+		a.sum = nil
+		copy(a.plan.Digest[:], digest)
+	} else {
+		digest = a.sum
+	}
+	if len(digest) != sha256.Size {
+		return fmt.Errorf("plan %d: its digest has %d bytes", p.GetVersion(), len(digest))
 	}
 	return a.plan.Validate()
 }
 
-// complete replaces a shortened plan by its content.
-func (a *assembly) complete(p *group.Plan) error {
+// complete makes the content of a plan, and compares it with its digest.
+func (a *assembly) complete(p *group.Plan, data []byte) (err error) {
 	if a.pack {
-		content, err := unpack(p.Content)
-		if err != nil {
-			return fmt.Errorf("plan %d: %w", p.Version, err)
+		if data, err = unpack(data); err != nil {
+			return err
 		}
-		p.Content = content
 	}
+	if p.Content, err = a.content(data); err != nil {
+		return err
+	}
+	if a.sum == nil {
+		return p.CheckContent()
+	}
+	return adopt(p, a.sum)
+}
+
+// content makes the content from the received bytes.
+func (a *assembly) content(data []byte) (group.Content, error) {
 	if a.base == 0 {
-		return nil
+		return ContentOf(data), nil
 	}
 	if a.last.IsZero() || a.last.Version != a.base {
-		return fmt.Errorf("plan %d is a difference from plan %d, and plan %d came last", p.Version, a.base, a.last.Version)
+		return group.Content{}, fmt.Errorf("it is a difference from plan %d, and plan %d came last", a.base, a.last.Version)
 	}
 	var d peerv1.PlanDifference
-	if err := proto.Unmarshal(p.Content, &d); err != nil {
-		return fmt.Errorf("plan %d: its difference: %w", p.Version, err)
+	if err := proto.Unmarshal(data, &d); err != nil {
+		return group.Content{}, fmt.Errorf("its difference: %w", err)
 	}
-	content, err := apply(a.last.Content, &d)
-	if err != nil {
-		return fmt.Errorf("plan %d: %w", p.Version, err)
+	return apply(&a.last.Content, &d)
+}
+
+// adopt gives a plan the digest of its content if it has the given SHA-256: replicas of earlier
+// versions send no other digest, and disks have no other, so that an earlier program can read them.
+func adopt(p *group.Plan, sum []byte) error {
+	if own := p.Content.Sum256(); !bytes.Equal(own[:], sum) {
+		return group.ErrDigest
 	}
-	if sha256.Sum256(content) != p.Digest {
-		return fmt.Errorf("plan %d: the digest is not that of the plan that the difference makes", p.Version)
-	}
-	p.Content = content
+	p.Digest = p.Content.Digest()
 	return nil
 }
 
 // shortened returns a plan as it is sent, without its content.
 func shortened(p, base *group.Plan) (data []byte, from uint64, compressed bool) {
-	data = p.Content
 	if base != nil {
-		if d := difference(base.Content, p.Content); d != nil {
-			if shorter, err := proto.Marshal(d); err == nil && len(shorter) < len(data) {
+		if d := difference(&base.Content, &p.Content); d != nil {
+			if shorter, err := proto.Marshal(d); err == nil && len(shorter) < p.Content.Size() {
 				data, from = shorter, base.Version
 			}
 		}
+	}
+	if from == 0 {
+		data = p.Content.AppendTo(nil)
 	}
 	if packed := pack(data); len(packed) < len(data) {
 		return packed, from, true
@@ -167,10 +192,18 @@ func shortened(p, base *group.Plan) (data []byte, from uint64, compressed bool) 
 // parts cuts a plan into messages for a replica that speaks a version of the protocol.
 // base is the plan that it got last on the stream; nil = there is none.
 func parts(p, base *group.Plan, speaks uint32) []*peerv1.PlanPart {
-	content := p.Content
-	first := &peerv1.PlanPart{Claim: claimToProto(p.Claim), Version: p.Version, Digest: p.Digest[:]}
+	var content []byte
+	first := &peerv1.PlanPart{Claim: claimToProto(p.Claim), Version: p.Version}
+	if speaks >= fieldsDigest {
+		first.FieldsDigest = p.Digest[:]
+	} else {
+		sum := p.Content.Sum256()
+		first.Digest = sum[:]
+	}
 	if speaks >= differences {
 		content, first.BaseVersion, first.Compressed = shortened(p, base)
+	} else {
+		content = p.Content.AppendTo(nil)
 	}
 	first.Size = uint64(len(content))
 	out := []*peerv1.PlanPart{first}

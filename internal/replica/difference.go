@@ -2,46 +2,93 @@ package replica
 
 import (
 	"bytes"
-	"compress/flate"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
-	"sync"
+	"slices"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
+	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
 
 const (
-	// leastPiece is the length of the shortest part of a content that is looked for in
+	// leastPiece is the length of the shortest piece of a content that is looked for in
 	// another one, in bytes.
 	leastPiece = 32
 	// maxPieces bounds the pieces of a difference.
 	maxPieces = 1 << 20
 )
 
-// known finds the pieces of a content. It keeps their hashes and no copies: contents have
-// megabytes, and each plan has one.
-type known struct {
-	content []byte
-	seed    maphash.Seed
-	at      map[uint64]int // offset of the first piece with a hash
+// positions finds bytes of a content by their offsets.
+type positions struct {
+	parts  []group.Part
+	starts []int // of the parts
 }
 
-func knownOf(content []byte) *known {
-	k := &known{content: content, seed: maphash.MakeSeed(), at: map[uint64]int{}}
-	for at, piece := range cut(content) {
+func positionsOf(c *group.Content) positions {
+	p := positions{parts: c.Parts(), starts: make([]int, len(c.Parts()))}
+	at := 0
+	for i := range p.parts {
+		p.starts[i] = at
+		at += len(p.parts[i].Bytes())
+	}
+	return p
+}
+
+// at returns the part with the byte at an offset, which the content has, and the offset within
+// the part.
+func (p *positions) at(offset int) (part *group.Part, within int) {
+	i, found := slices.BinarySearch(p.starts, offset)
+	if !found {
+		i--
+	}
+	return &p.parts[i], offset - p.starts[i]
+}
+
+// known finds the parts of a content, and the pieces of those parts that another content lacks. It
+// keeps the hashes of pieces and no copies.
+type known struct {
+	positions
+
+	size   int
+	byPart map[[sha256.Size]byte]int // offset of the first part with a digest
+	seed   maphash.Seed
+	pieces map[uint64]int // offset of the first piece with a hash
+}
+
+func knownOf(base, next *group.Content) *known {
+	k := &known{
+		positions: positionsOf(base), size: base.Size(), byPart: make(map[[sha256.Size]byte]int, len(base.Parts())),
+		seed: maphash.MakeSeed(), pieces: map[uint64]int{},
+	}
+	stays := make(map[[sha256.Size]byte]bool, len(next.Parts()))
+	for i := range next.Parts() {
+		stays[next.Parts()[i].Digest()] = true
+	}
+	for i := range k.parts {
+		digest := k.parts[i].Digest()
+		if _, twice := k.byPart[digest]; !twice {
+			k.byPart[digest] = k.starts[i]
+		}
+		if !stays[digest] {
+			k.learn(k.parts[i].Bytes(), k.starts[i])
+		}
+	}
+	return k
+}
+
+// learn notes the pieces of a part.
+func (k *known) learn(part []byte, start int) {
+	for at, piece := range pieces(part) {
 		if len(piece) < leastPiece {
 			continue
 		}
 		h := maphash.Bytes(k.seed, piece)
-		if _, twice := k.at[h]; !twice {
-			k.at[h] = at
+		if _, twice := k.pieces[h]; !twice {
+			k.pieces[h] = start + at
 		}
 	}
-	return k
 }
 
 // find returns where a piece is in the content.
@@ -49,125 +96,108 @@ func (k *known) find(piece []byte) (at int, ok bool) {
 	if len(piece) < leastPiece {
 		return 0, false
 	}
-	at, ok = k.at[maphash.Bytes(k.seed, piece)]
+	at, ok = k.pieces[maphash.Bytes(k.seed, piece)]
 	return at, ok && k.has(at, piece)
 }
 
 // has reports whether a piece is in the content at an offset.
 func (k *known) has(at int, piece []byte) bool {
-	return at+len(piece) <= len(k.content) && bytes.Equal(k.content[at:at+len(piece)], piece)
+	if at >= k.size {
+		return false
+	}
+	part, within := k.at(at)
+	return bytes.HasPrefix(part.Bytes()[within:], piece)
+}
+
+// writer writes a difference.
+type writer struct {
+	*known
+
+	out *peerv1.PlanDifference
+	own int // bytes that the earlier content lacks
 }
 
 // difference returns a message that makes next from base: nil if that takes about as much as next
-// itself. Contents are protobuf messages; the services in them, and their fields, that stay the
-// same are not sent again.
-func difference(base, next []byte) *peerv1.PlanDifference {
-	known := knownOf(base)
-	d := &peerv1.PlanDifference{Size: uint64(len(next))}
-	own := 0
-	for at, piece := range cut(next) {
-		last := lastPiece(d)
-		if end := int(last.GetOffset() + last.GetLength()); last.GetLength() > 0 && known.has(end, piece) { //nolint:gosec // within base
-			last.Length += uint64(len(piece)) // as in base
-			continue
-		}
-		if from, ok := known.find(piece); ok {
-			d.Pieces = append(d.Pieces, &peerv1.Piece{Offset: uint64(from), Length: uint64(len(piece))}) //nolint:gosec // within base
-			continue
-		}
-		own += len(piece)
-		if last == nil || last.GetLength() > 0 {
-			last = &peerv1.Piece{Content: next[at:at]}
-			d.Pieces = append(d.Pieces, last)
-		}
-		last.Content = next[at-len(last.GetContent()) : at+len(piece)]
+// itself. The parts of a content that stay the same are not sent again, and not those of their
+// fields.
+func difference(base, next *group.Content) *peerv1.PlanDifference {
+	w := &writer{known: knownOf(base, next), out: &peerv1.PlanDifference{Size: uint64(next.Size())}} //nolint:gosec // a size
+	for i := range next.Parts() {
+		w.add(&next.Parts()[i])
 	}
-	if len(d.GetPieces()) > maxPieces || own > len(next)*4/5 {
+	if len(w.out.GetPieces()) > maxPieces || w.own > next.Size()*4/5 {
 		return nil
 	}
-	return d
+	return w.out
 }
 
-func lastPiece(d *peerv1.PlanDifference) *peerv1.Piece {
-	if n := len(d.GetPieces()); n > 0 {
-		return d.GetPieces()[n-1]
+// add adds the next part.
+func (w *writer) add(part *group.Part) {
+	data := part.Bytes()
+	if from, ok := w.byPart[part.Digest()]; ok && (len(data) >= leastPiece || from == w.end()) {
+		w.keep(from, len(data))
+		return
+	}
+	began := len(w.out.GetPieces())
+	for at, piece := range pieces(data) {
+		if end := w.end(); end >= 0 && w.has(end, piece) {
+			w.keep(end, len(piece)) // as in the earlier content
+			continue
+		}
+		if from, ok := w.find(piece); ok {
+			w.keep(from, len(piece))
+			continue
+		}
+		w.own += len(piece)
+		last := w.last()
+		if len(w.out.GetPieces()) == began || last.GetLength() > 0 {
+			last = &peerv1.Piece{Content: data[at:at]}
+			w.out.Pieces = append(w.out.Pieces, last)
+		}
+		last.Content = data[at-len(last.GetContent()) : at+len(piece)]
+	}
+}
+
+// keep adds a range of the earlier content.
+func (w *writer) keep(at, length int) {
+	if at == w.end() {
+		w.last().Length += uint64(length) //nolint:gosec // a length
+		return
+	}
+	w.out.Pieces = append(w.out.Pieces, &peerv1.Piece{Offset: uint64(at), Length: uint64(length)}) //nolint:gosec // within the earlier content
+}
+
+// last is the last piece of the difference; nil where there is none.
+func (w *writer) last() *peerv1.Piece {
+	if n := len(w.out.GetPieces()); n > 0 {
+		return w.out.GetPieces()[n-1]
 	}
 	return nil
 }
 
-// cut yields the parts of a content in order, with their offsets: its fields, and the
-// fields of messages within. Together they are the content, whatever it is.
-func cut(content []byte) func(yield func(int, []byte) bool) {
-	return func(yield func(int, []byte) bool) { cutInto(content, 0, 2, yield) }
-}
-
-func cutInto(content []byte, at, levels int, yield func(int, []byte) bool) bool {
-	for len(content) > 0 {
-		whole, value := nextField(content)
-		if whole < 0 { // no protobuf: the rest is one part
-			return yield(at, content)
-		}
-		if levels > 1 && isMessage(value) {
-			head := whole - len(value)
-			if !yield(at, content[:head]) || !cutInto(value, at+head, levels-1, yield) {
-				return false
-			}
-		} else if !yield(at, content[:whole]) {
-			return false
-		}
-		content, at = content[whole:], at+whole
+// end is where the range of the last piece ends; -1 where the last piece is none.
+func (w *writer) end() int {
+	if last := w.last(); last.GetLength() > 0 {
+		return int(last.GetOffset() + last.GetLength()) //nolint:gosec // within the earlier content
 	}
-	return true
-}
-
-// nextField returns the length of the field at the beginning, and its value if that is a
-// text, bytes or a message; -1 where no field begins.
-func nextField(content []byte) (whole int, value []byte) {
-	field, kind, tag := protowire.ConsumeTag(content)
-	if tag < 0 {
-		return -1, nil
-	}
-	length := protowire.ConsumeFieldValue(field, kind, content[tag:])
-	if length < 0 {
-		return -1, nil
-	}
-	if kind == protowire.BytesType {
-		value, _ = protowire.ConsumeBytes(content[tag:])
-	}
-	return tag + length, value
-}
-
-// isMessage reports whether a value is long, and has a few fields: a text may be read as
-// many short ones.
-func isMessage(value []byte) bool {
-	const most = 16 // fields
-	if len(value) <= 2*leastPiece {
-		return false
-	}
-	for range most {
-		whole, _ := nextField(value)
-		if whole < 0 || whole == len(value) {
-			return whole > 0
-		}
-		value = value[whole:]
-	}
-	return false
+	return -1
 }
 
 var errDifference = errors.New("a difference reaches beyond the plan that it begins from")
 
-// apply makes a content from an earlier one.
-func apply(base []byte, d *peerv1.PlanDifference) ([]byte, error) {
+// checkSize returns an error unless a difference from a content with some bytes makes as many as it
+// declares.
+func checkSize(base int, d *peerv1.PlanDifference) error {
 	if d.GetSize() > MaxContent {
-		return nil, fmt.Errorf("a difference makes %d bytes, at most %d are allowed", d.GetSize(), MaxContent)
+		return fmt.Errorf("a difference makes %d bytes, at most %d are allowed", d.GetSize(), MaxContent)
 	}
 	sum := uint64(0)
 	for _, p := range d.GetPieces() {
 		n := uint64(len(p.GetContent()))
 		if p.GetLength() > 0 {
 			n = p.GetLength()
-			if p.GetOffset() > uint64(len(base)) || n > uint64(len(base))-p.GetOffset() {
-				return nil, errDifference
+			if p.GetOffset() > uint64(base) || n > uint64(base)-p.GetOffset() { //nolint:gosec // a size
+				return errDifference
 			}
 		}
 		if sum += n; sum > d.GetSize() {
@@ -175,52 +205,71 @@ func apply(base []byte, d *peerv1.PlanDifference) ([]byte, error) {
 		}
 	}
 	if sum != d.GetSize() {
-		return nil, fmt.Errorf("a difference does not make the %d bytes that it declares", d.GetSize())
+		return fmt.Errorf("a difference does not make the %d bytes that it declares", d.GetSize())
 	}
-	out := make([]byte, 0, d.GetSize())
+	return nil
+}
+
+// apply makes a content from an earlier one, whose parts it keeps where they stay.
+func apply(base *group.Content, d *peerv1.PlanDifference) (group.Content, error) {
+	if err := checkSize(base.Size(), d); err != nil {
+		return group.Content{}, err
+	}
+	j := joiner{positions: positionsOf(base)}
 	for _, p := range d.GetPieces() {
 		if p.GetLength() > 0 {
-			out = append(out, base[p.GetOffset():p.GetOffset()+p.GetLength()]...)
+			j.keep(int(p.GetOffset()), int(p.GetLength())) //nolint:gosec // within the earlier content
 		} else {
-			out = append(out, p.GetContent()...)
+			j.add(p.GetContent())
 		}
 	}
-	return out, nil
+	return j.content(), nil
 }
 
-// packers are idle writers of pack: a new one takes more than a megabyte.
-var packers = sync.Pool{New: func() any {
-	w, _ := flate.NewWriter(io.Discard, flate.BestSpeed) // the level is right
-	return w
-}}
+// joiner joins ranges of an earlier content and other bytes to a content, with the parts that
+// [Cut] would cut it into.
+type joiner struct {
+	positions // of the earlier content
 
-// pack compresses a plan, fast rather than well.
-func pack(data []byte) []byte {
-	var out bytes.Buffer
-	w := packers.Get().(*flate.Writer) //nolint:forcetypeassert // it holds nothing else
-	defer func() {
-		w.Reset(io.Discard) // so that it does not keep out
-		packers.Put(w)
-	}()
-	w.Reset(&out)
-	_, err := w.Write(data)
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		return data // a buffer in memory takes everything
-	}
-	return out.Bytes()
+	joined []group.Part
+	rest   []byte // after the last part
 }
 
-// unpack undoes pack, for at most the size of a plan.
-func unpack(data []byte) ([]byte, error) {
-	out, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(data)), MaxContent+1))
-	if err != nil {
-		return nil, fmt.Errorf("it can't be unpacked: %w", err)
+// keep adds a range of the earlier content.
+func (j *joiner) keep(from, length int) {
+	for length > 0 {
+		part, within := j.at(from)
+		data := part.Bytes()
+		n := min(len(data)-within, length)
+		if len(j.rest) == 0 && n == len(data) && isField(data) {
+			j.joined = append(j.joined, *part)
+		} else {
+			j.add(data[within : within+n])
+		}
+		from, length = from+n, length-n
 	}
-	if len(out) > MaxContent {
-		return nil, fmt.Errorf("it has more than %d bytes, unpacked", MaxContent)
+}
+
+// add adds bytes. Parts get copies: one that stays for long must not keep the others in memory.
+func (j *joiner) add(data []byte) {
+	j.rest = append(j.rest, data...)
+	at := 0
+	for at < len(j.rest) {
+		whole, _ := nextField(j.rest[at:])
+		if whole < 0 {
+			break
+		}
+		j.joined = append(j.joined, group.NewPart(bytes.Clone(j.rest[at:at+whole])))
+		at += whole
 	}
-	return out, nil
+	if at > 0 {
+		j.rest = append(j.rest[:0], j.rest[at:]...)
+	}
+}
+
+func (j *joiner) content() group.Content {
+	if len(j.rest) > 0 {
+		j.joined = append(j.joined, group.NewPart(j.rest))
+	}
+	return group.NewContent(j.joined)
 }

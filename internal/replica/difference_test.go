@@ -3,7 +3,9 @@ package replica
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,7 +41,33 @@ func content(t *testing.T, services int, changed ...int) []byte {
 
 func planOf(version uint64, content []byte) *group.Plan {
 	claim := group.Claim{Epoch: 1, Leader: group.Identity{Name: "a", Incarnation: 1}, First: group.BlockSize + 1}
-	return &group.Plan{Claim: claim, Version: group.BlockSize + version, Content: content, Digest: sha256.Sum256(content)}
+	parts := ContentOf(content)
+	return &group.Plan{Claim: claim, Version: group.BlockSize + version, Content: parts, Digest: parts.Digest()}
+}
+
+// between is a difference between contents, and what it makes of the first one.
+func between(base, next []byte) (d *peerv1.PlanDifference, made group.Content, err error) {
+	from, to := ContentOf(base), ContentOf(next)
+	if d = difference(&from, &to); d != nil {
+		made, err = apply(&from, d)
+	}
+	return d, made, err
+}
+
+// wantContent asserts that a content has the given bytes, and the parts into which they are cut.
+func wantContent(t interface {
+	Fatalf(format string, args ...any)
+}, what string, got group.Content, want []byte) {
+	if data := got.AppendTo(nil); !bytes.Equal(data, want) {
+		t.Fatalf("%s: it has the content %q, want %q", what, data, want)
+	}
+	cut := ContentOf(want)
+	if got.Size() != len(want) || !slices.EqualFunc(got.Parts(), cut.Parts(), func(a, b group.Part) bool { return bytes.Equal(a.Bytes(), b.Bytes()) }) {
+		t.Fatalf("%s: its %d bytes of %q have other parts", what, got.Size(), want)
+	}
+	if got.Digest() != cut.Digest() || got.Sum256() != sha256.Sum256(want) {
+		t.Fatalf("%s: %q has another digest", what, want)
+	}
 }
 
 // TestDifferences asserts that a difference makes exactly the later content of the
@@ -62,10 +90,11 @@ func TestDifferences(t *testing.T) {
 		{"one more service", content(t, 101), 1500},
 		{"fewer services", content(t, 60), 200},
 	} {
-		d := difference(base, c.next)
-		if d == nil {
-			t.Fatalf("%s: no difference", c.name)
+		d, got, err := between(base, c.next)
+		if d == nil || err != nil {
+			t.Fatalf("%s: no difference, %v", c.name, err)
 		}
+		wantContent(t, c.name, got, c.next)
 		data, err := proto.Marshal(d)
 		if err != nil {
 			t.Fatal(err)
@@ -73,29 +102,79 @@ func TestDifferences(t *testing.T) {
 		if len(data) > c.bytes {
 			t.Errorf("%s: %d bytes, want at most %d of %d", c.name, len(data), c.bytes, len(base))
 		}
-		if got, err := apply(base, d); err != nil || !bytes.Equal(got, c.next) {
-			t.Errorf("%s: it makes another content (%v)", c.name, err)
-		}
 	}
-	if d := difference(base, bytes.Repeat([]byte("another"), 10_000)); d != nil {
+	if d, _, _ := between(base, bytes.Repeat([]byte("another"), 10_000)); d != nil {
 		t.Error("a content with nothing in common is a difference")
 	}
 }
 
-// TestAnyDifference asserts the same for contents that are no protobuf.
+// TestAnyDifference asserts the same for contents that are no protobuf, and for one difference after
+// another: the parts that a content keeps of an earlier one are those that it would be cut into.
 func TestAnyDifference(t *testing.T) {
 	piece := rapid.SampledFrom([]string{"", "\x0a\x05hello", strings.Repeat("\x0a\x28", 40), strings.Repeat("x", 100), "\x1a\x80\x01" + strings.Repeat("\x0a\x3eabcdefgh", 16)})
 	text := rapid.Custom(func(t *rapid.T) []byte {
 		return []byte(strings.Join(rapid.SliceOfN(piece, 0, 8).Draw(t, "pieces"), rapid.StringN(0, 3, 3).Draw(t, "between")))
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		base, next := text.Draw(t, "base"), text.Draw(t, "next")
-		if d := difference(base, next); d != nil {
-			if got, err := apply(base, d); err != nil || !bytes.Equal(got, next) {
-				t.Fatalf("%q becomes %q, %v; want %q", base, got, err, next)
+		base := ContentOf(text.Draw(t, "base"))
+		for range 3 {
+			next := text.Draw(t, "next")
+			to := ContentOf(next)
+			if d := difference(&base, &to); d != nil {
+				got, err := apply(&base, d)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantContent(t, "after "+string(base.AppendTo(nil)), got, next)
+				base = got
 			}
 		}
 	})
+}
+
+// TestAnyPieces asserts that a content is cut in the same way whatever the pieces of a difference are:
+// those of another program may begin and end within fields.
+func TestAnyPieces(t *testing.T) {
+	base := ContentOf(append(content(t, 5), 0xff))
+	rapid.Check(t, func(t *rapid.T) {
+		d, want := &peerv1.PlanDifference{}, []byte(nil)
+		all := base.AppendTo(nil)
+		for range rapid.IntRange(0, 6).Draw(t, "pieces") {
+			from := rapid.IntRange(0, len(all)-1).Draw(t, "from")
+			piece := all[from : from+rapid.IntRange(1, len(all)-from).Draw(t, "length")]
+			if rapid.Bool().Draw(t, "own") {
+				d.Pieces = append(d.Pieces, &peerv1.Piece{Content: piece})
+			} else {
+				d.Pieces = append(d.Pieces, &peerv1.Piece{Offset: uint64(from), Length: uint64(len(piece))})
+			}
+			want = append(want, piece...)
+		}
+		d.Size = uint64(len(want))
+		got, err := apply(&base, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantContent(t, "pieces", got, want)
+	})
+}
+
+// TestPartsThatStay asserts that a content shares the parts that stay with the earlier one: they are
+// neither copied nor hashed again.
+func TestPartsThatStay(t *testing.T) {
+	base, next := ContentOf(content(t, 50)), ContentOf(content(t, 50, 7))
+	got, err := apply(&base, difference(&base, &next))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := 0
+	for i := range got.Parts() {
+		if &got.Parts()[i].Bytes()[0] == &base.Parts()[i].Bytes()[0] {
+			same++
+		}
+	}
+	if same != 49 {
+		t.Errorf("%d of 50 services are the same parts, want all but one", same)
+	}
 }
 
 // TestPlansOfAStream asserts that plans that follow each other on a stream arrive as they
@@ -113,34 +192,54 @@ func TestPlansOfAStream(t *testing.T) {
 		return whole, bytes, nil
 	}
 	first, second, third := planOf(1, content(t, 3000)), planOf(2, content(t, 3000, 5)), planOf(3, content(t, 3000, 5, 9))
-	got, n, err := take(parts(first, nil, 1))
-	if err != nil || !bytes.Equal(got.Content, first.Content) || n != len(first.Content) {
-		t.Fatalf("the first plan: %d bytes, %v", n, err)
+	arrives := func(p *group.Plan, parts []*peerv1.PlanPart, most int) {
+		t.Helper()
+		got, n, err := take(parts)
+		if err != nil || got.Version != p.Version || got.Digest != p.Digest || got.CheckContent() != nil || n > most {
+			t.Fatalf("plan %d: %d of %d bytes, %v", p.Version, n, p.Content.Size(), err)
+		}
 	}
-	got, n, err = take(parts(second, first, 2))
-	if err != nil || !bytes.Equal(got.Content, second.Content) || got.Version != second.Version || n > 2000 {
-		t.Fatalf("the second plan: %d bytes, %v", n, err)
-	}
+	arrives(first, parts(first, nil, 1), first.Content.Size())
+	arrives(second, parts(second, first, 2), 2000)
+	arrives(third, parts(third, second, 3), 2000)
 	alone := planOf(9, content(t, 3000, 8))
-	if got, n, err := take(parts(alone, nil, 2)); err != nil || !bytes.Equal(got.Content, alone.Content) || n > len(alone.Content)/3 {
-		t.Fatalf("a compressed plan: %d of %d bytes, %v", n, len(alone.Content), err)
+	for speaks := range uint32(4) {
+		arrives(alone, parts(alone, nil, speaks), alone.Content.Size())
 	}
-	if _, _, err := take(parts(second, alone, 2)); err != nil {
-		t.Fatal(err)
-	}
+	arrives(alone, parts(alone, nil, 2), alone.Content.Size()/3)
+	arrives(second, parts(second, alone, 2), 3000)
 	if _, _, err := take(parts(third, first, 2)); err == nil || !strings.Contains(err.Error(), "difference from plan 1000001, and plan 1000002 came last") {
 		t.Errorf("a difference from another plan: %v", err)
 	}
-	third.Digest[0]++
-	if _, _, err := take(parts(third, second, 2)); err == nil || !strings.Contains(err.Error(), "digest") {
-		t.Errorf("a difference to another content: %v", err)
+	for speaks := uint32(1); speaks <= protocol; speaks++ {
+		forged := parts(third, second, speaks)
+		first := forged[0]
+		if speaks >= fieldsDigest {
+			first.FieldsDigest = bytes.Clone(first.GetFieldsDigest())
+			first.FieldsDigest[0]++
+		} else {
+			first.Digest[0]++
+		}
+		if _, _, err := take(forged); !errors.Is(err, group.ErrDigest) {
+			t.Errorf("version %d of the protocol: another content than the digest says: %v", speaks, err)
+		}
+	}
+	for name, damage := range map[string]func(first *peerv1.PlanPart){
+		"none":  func(first *peerv1.PlanPart) { first.FieldsDigest = nil },
+		"short": func(first *peerv1.PlanPart) { first.FieldsDigest = first.FieldsDigest[:31] },
+	} {
+		damaged := parts(third, second, protocol)
+		damage(damaged[0])
+		if _, _, err := take(damaged); err == nil || !strings.Contains(err.Error(), "its digest has") {
+			t.Errorf("a digest that is %s: %v", name, err)
+		}
 	}
 }
 
 // FuzzApply asserts that no difference of another replica panics, or makes another size
 // than it says.
 func FuzzApply(f *testing.F) {
-	base := bytes.Repeat([]byte("0123456789"), 100)
+	base := ContentOf(bytes.Repeat([]byte("0123456789"), 100))
 	for _, d := range []*peerv1.PlanDifference{
 		{Size: 10, Pieces: []*peerv1.Piece{{Offset: 5, Length: 10}}}, {Size: 3, Pieces: []*peerv1.Piece{{Content: []byte("abc")}}},
 		{Size: 10, Pieces: []*peerv1.Piece{{Offset: 1 << 63, Length: 1 << 63}}}, {Size: 1 << 40},
@@ -161,8 +260,8 @@ func FuzzApply(f *testing.F) {
 				t.Errorf("%q becomes %q, %v", unpacked, again, err)
 			}
 		}
-		if got, err := apply(base, &d); err == nil && uint64(len(got)) != d.GetSize() {
-			t.Errorf("%d bytes, it says %d", len(got), d.GetSize())
+		if got, err := apply(&base, &d); err == nil && uint64(got.Size()) != d.GetSize() {
+			t.Errorf("%d bytes, it says %d", got.Size(), d.GetSize())
 		}
 	})
 }

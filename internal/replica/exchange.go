@@ -298,7 +298,7 @@ func (r *Replica) received(from string, m group.Message) (err error) {
 
 // receivedPlan reads a plan and offers it to the node.
 func (r *Replica) receivedPlan(from string, p *group.Plan) error {
-	r.metrics.received.Add(float64(len(p.Content)))
+	r.metrics.received.Add(float64(p.Content.Size()))
 	r.mu.Lock()
 	known := p.Version <= r.served.Version
 	r.mu.Unlock()

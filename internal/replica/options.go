@@ -46,7 +46,7 @@ type Options struct {
 	// Open reads the content of a plan before it may be served. Its error refuses the
 	// plan. What it returns goes with the plan in Served. It is called by one goroutine
 	// at a time.
-	Open func(content []byte) (any, error)
+	Open func(content group.Content) (any, error)
 	// Observed takes the reports of another replica's clients; it does not block.
 	Observed func(from group.Identity, o *peerv1.Observations)
 	// Ordered answers an operator's request on another replica, while this one leads.

@@ -1,6 +1,6 @@
 // Package replica runs one replica of a group: it carries out the decisions of the pure
 // [group.Node] on a real clock, an election engine, a disk and connections to the other replicas.
-// It carries plans as bytes and knows nothing of their content.
+// It carries plans as the fields of a message, and does not know their meaning.
 package replica
 
 import (
@@ -99,7 +99,7 @@ func New(opts Options) (*Replica, error) {
 }
 
 // open reads the content of a plan.
-func (r *Replica) open(content []byte) (any, error) {
+func (r *Replica) open(content group.Content) (any, error) {
 	r.opening.Lock()
 	defer r.opening.Unlock()
 	return r.opts.Open(content)
@@ -326,12 +326,13 @@ func (r *Replica) Next(reapply bool) (version uint64, err error) {
 	return version, err
 }
 
-// Publish hands a plan to the group. Only if it succeeds may clients get it.
-func (r *Replica) Publish(version uint64, content []byte, reapply bool) (err error) {
+// Publish hands a plan to the group. Only if it succeeds may clients get it. The content has the
+// parts that [Cut] would cut it into.
+func (r *Replica) Publish(version uint64, content group.Content, reapply bool) (err error) {
 	r.do(func(n *group.Node, now time.Duration) { _, err = n.PublishAs(now, version, content, reapply) })
 	if err == nil {
 		r.metrics.published.Inc()
-		r.metrics.bytes.Set(float64(len(content)))
+		r.metrics.bytes.Set(float64(content.Size()))
 	}
 	return err
 }

@@ -59,6 +59,9 @@ func (d *memoryDisk) SavePlan(data []byte) error {
 	return nil
 }
 
+// text is a content as text.
+func text(c *group.Content) string { return string(c.AppendTo(nil)) }
+
 // fleet is a group of replicas in this process.
 type fleet struct {
 	t       *testing.T
@@ -119,11 +122,11 @@ func (f *fleet) start(name string, l net.Listener, disk *memoryDisk) *member {
 	m.Replica, err = replica.New(replica.Options{
 		Group: "prod", Name: name, Version: "test", Peers: others, Disk: disk, Listener: l, Timing: timing,
 		OpenEngine: func(self group.Identity) (engine.Engine, error) { return file.Open(f.dir, "prod", self) },
-		Open: func(content []byte) (any, error) {
-			if string(content) == "unreadable" {
+		Open: func(content group.Content) (any, error) {
+			if text(&content) == "unreadable" {
 				return nil, errors.New("of a newer version")
 			}
-			return string(content), nil
+			return text(&content), nil
 		},
 		Observed: func(_ group.Identity, o *peerv1.Observations) { m.observed <- o },
 		Log:      slog.New(slog.NewTextHandler(&f.log, nil)),
@@ -197,7 +200,7 @@ func (f *fleet) publish(m *member, content string) uint64 {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if err := m.Publish(version, []byte(content), false); err != nil {
+	if err := m.Publish(version, replica.ContentOf([]byte(content)), false); err != nil {
 		f.t.Fatal(err)
 	}
 	return version
@@ -209,7 +212,7 @@ func (f *fleet) served(version uint64, content string) {
 	for name, m := range f.members {
 		f.until(fmt.Sprintf("%s serves version %d", name, version), func() bool {
 			s, ok := m.Served()
-			return ok && s.Version == version && string(s.Content) == content
+			return ok && s.Version == version && text(&s.Content) == content
 		})
 	}
 }

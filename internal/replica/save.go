@@ -2,11 +2,13 @@ package replica
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/replica/group"
@@ -42,8 +44,10 @@ func load(disk Disk, known group.Known) (group.Saved, error) {
 		return saved, err
 	}
 	if plan.GetVersion() != 0 {
-		saved.Plan = group.Plan{Claim: claimFromProto(plan.GetClaim()), Version: plan.GetVersion(), Content: plan.GetContent()}
-		copy(saved.Plan.Digest[:], plan.GetDigest())
+		saved.Plan = group.Plan{Claim: claimFromProto(plan.GetClaim()), Version: plan.GetVersion(), Content: ContentOf(plan.GetContent())}
+		if err := adopt(&saved.Plan, plan.GetDigest()); err != nil {
+			return saved, fmt.Errorf("replica: the saved plan %d: %w", plan.GetVersion(), err)
+		}
 	}
 	return saved, nil
 }
@@ -163,9 +167,7 @@ func (s *saver) writeReplica(next *group.Saved) error {
 
 func (s *saver) writePlan(p *group.Plan) error {
 	s.at = time.Now()
-	data, err := proto.Marshal(&peerv1.SavedPlan{
-		Format: savedFormat, Claim: claimToProto(p.Claim), Version: p.Version, Digest: p.Digest[:], Content: p.Content,
-	})
+	data, err := encodeSavedPlan(p)
 	if err == nil {
 		err = s.disk.SavePlan(data)
 	}
@@ -173,6 +175,20 @@ func (s *saver) writePlan(p *group.Plan) error {
 		s.version = p.Version
 	}
 	return err
+}
+
+// encodeSavedPlan encodes a [peerv1.SavedPlan]. Its content, the last field, is copied once: it has
+// megabytes.
+func encodeSavedPlan(p *group.Plan) ([]byte, error) {
+	sum := p.Content.Sum256()
+	saved := &peerv1.SavedPlan{Format: savedFormat, Claim: claimToProto(p.Claim), Version: p.Version, Digest: sum[:]}
+	data, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 0, proto.Size(saved)+p.Content.Size()+2*binary.MaxVarintLen64), saved)
+	if err != nil || p.Content.Size() == 0 {
+		return data, err
+	}
+	data = protowire.AppendTag(data, saved.ProtoReflect().Descriptor().Fields().ByName("content").Number(), protowire.BytesType)
+	data = protowire.AppendVarint(data, uint64(p.Content.Size())) //nolint:gosec // a size
+	return p.Content.AppendTo(data), nil
 }
 
 func (s *saver) report(err error) {

@@ -2,6 +2,7 @@ package replica_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type otherVersion struct {
 	mu    sync.Mutex
 	plans map[string]bool // contents
 	bases int             // parts that begin a difference
+	sums  int             // digests of all bytes
+	sets  int             // digests of fields
 
 	packed bool
 }
@@ -58,6 +61,8 @@ func (o *otherVersion) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeR
 		o.mu.Lock()
 		if p.GetClaim() != nil {
 			content = nil
+			o.sums += len(p.GetDigest()) / sha256.Size
+			o.sets += len(p.GetFieldsDigest()) / sha256.Size
 		}
 		if p.GetBaseVersion() > 0 {
 			o.bases++
@@ -108,9 +113,10 @@ func besideVersion(t *testing.T, hello *peerv1.Hello) (f *fleet, own *member, ot
 }
 
 // TestMemberOfAnEarlierVersion asserts that a leader sends whole plans to a replica whose
-// version knows no differences, and differences to one that does.
+// version knows no differences, and differences to one that does, and that it sends each the digest
+// that its version knows.
 func TestMemberOfAnEarlierVersion(t *testing.T) {
-	for newest, differs := range map[uint32]bool{1: false, 2: true, 3: true} {
+	for newest, differs := range map[uint32]bool{1: false, 2: true, 3: true, 4: true} {
 		f, own, other := besideVersion(t, &peerv1.Hello{Protocol: newest, OldestProtocol: 1, Version: "other"})
 		f.leader()
 		contents := []string{strings.Repeat("a", 5000), strings.Repeat("a", 5000) + "b", strings.Repeat("a", 5000) + "c"}
@@ -133,6 +139,11 @@ func TestMemberOfAnEarlierVersion(t *testing.T) {
 			}
 			f.until("a whole plan", func() bool { return other.has(c) })
 		}
+		other.mu.Lock()
+		if known := newest >= 3; known != (other.sums == 0) || known != (other.sets > 0) {
+			t.Errorf("a replica of version %d of the protocol got %d digests of all bytes, and %d of fields", newest, other.sums, other.sets)
+		}
+		other.mu.Unlock()
 		if !differs && (other.bases > 0 || other.packed) {
 			t.Errorf("a replica of version %d of the protocol got a difference or a compressed plan", newest)
 		}
@@ -143,7 +154,7 @@ func TestMemberOfAnEarlierVersion(t *testing.T) {
 // in common refuse each other, and that both sides name the versions of both. Such a replica tries
 // again and again, and the log names it once.
 func TestMemberOfAnUnknownVersion(t *testing.T) {
-	const refused = `versions 8 to 9 of the protocol between replicas (Isobar v9), and this replica 1 to 2 (Isobar test)`
+	const refused = `versions 8 to 9 of the protocol between replicas (Isobar v9), and this replica 1 to 3 (Isobar test)`
 	hello := &peerv1.Hello{Protocol: 9, OldestProtocol: 8, Version: "v9"}
 	f, own, _ := besideVersion(t, hello)
 	f.until("the reason in the status", func() bool {
@@ -195,7 +206,7 @@ func TestSavedStateOfOtherVersions(t *testing.T) {
 		return replica.New(replica.Options{
 			Group: "prod", Name: "isobar-0", Version: "test", Disk: d, Listener: l, Timing: timing,
 			OpenEngine: func(self group.Identity) (engine.Engine, error) { return file.Open(dir, "prod", self) },
-			Open:       func(content []byte) (any, error) { return string(content), nil },
+			Open:       func(content group.Content) (any, error) { return text(&content), nil },
 			Log:        slog.New(slog.DiscardHandler),
 		})
 	}
@@ -224,5 +235,33 @@ func TestSavedStateOfOtherVersions(t *testing.T) {
 		if _, err := open(d); !errors.Is(err, group.ErrNewerFormat) || !strings.Contains(err.Error(), "the saved "+what+" has format 2, this program reads 1") {
 			t.Errorf("the saved %s of a newer version: %v", what, err)
 		}
+	}
+}
+
+// TestSavedPlansForEarlierVersions asserts that a replica saves a plan so that an earlier version can start
+// from it: as the same message, with the digest that it knows.
+func TestSavedPlansForEarlierVersions(t *testing.T) {
+	f := newFleet(t, 1)
+	leader := f.leader()
+	content, err := proto.Marshal(&peerv1.PlanContent{Format: 1, Header: []byte("header"), Health: bytes.Repeat([]byte("h"), 900)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := f.publish(leader, string(content))
+	var data []byte
+	f.until("the plan is saved", func() bool {
+		data, _ = leader.disk.LoadPlan()
+		return data != nil
+	})
+	saved := &peerv1.SavedPlan{}
+	if err := proto.Unmarshal(data, saved); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	if saved.GetFormat() != 1 || saved.GetVersion() != version || !bytes.Equal(saved.GetDigest(), sum[:]) || !bytes.Equal(saved.GetContent(), content) {
+		t.Errorf("it saved %v, want version %d with the content %q", saved, version, content)
+	}
+	if again, err := proto.Marshal(saved); err != nil || !bytes.Equal(again, data) {
+		t.Errorf("it saved %x, which is the message %x, %v", data, again, err)
 	}
 }

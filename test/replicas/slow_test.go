@@ -53,7 +53,7 @@ func TestManyWritesOnASlowEtcd(t *testing.T) {
 	}
 	r, err := replica.New(replica.Options{
 		Group: "many", Name: "second", Disk: noDisk{}, Listener: listener, Log: slog.New(slog.DiscardHandler),
-		Open: func(content []byte) (any, error) { return content, nil },
+		Open: func(content group.Content) (any, error) { return content, nil },
 		OpenEngine: func(self group.Identity) (engine.Engine, error) {
 			return etcd.Open(etcd.Options{Client: far, Group: "many", Self: self})
 		},

@@ -9,5 +9,5 @@ func (n *Node) Publish(now time.Duration, content []byte, reapply bool) (*Plan, 
 	if err != nil {
 		return nil, err
 	}
-	return n.publish(version, content), nil
+	return n.publish(version, NewContent([]Part{NewPart(content)})), nil
 }

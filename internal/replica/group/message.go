@@ -11,8 +11,19 @@ import (
 type Plan struct {
 	Claim   Claim
 	Version uint64
-	Digest  [32]byte // of the content
-	Content []byte
+	Digest  [32]byte // of the content; see [Content.Digest]
+	Content Content
+}
+
+// ErrDigest says that the content of a plan is not the one that its leader made.
+var ErrDigest = errors.New("the digest does not fit the content")
+
+// CheckContent returns ErrDigest unless the plan has the content that its digest names.
+func (p *Plan) CheckContent() error {
+	if p.Content.Digest() != p.Digest {
+		return ErrDigest
+	}
+	return nil
 }
 
 // IsZero reports whether there is no plan.

@@ -1,7 +1,6 @@
 package group
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -147,8 +146,8 @@ func checkContent(p *Plan) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	if sha256.Sum256(p.Content) != p.Digest {
-		return fmt.Errorf("plan %d: the digest does not fit the content", p.Version)
+	if err := p.CheckContent(); err != nil {
+		return fmt.Errorf("plan %d: %w", p.Version, err)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@
 package group_test
 
 import (
-	"crypto/sha256"
 	"errors"
 	"strings"
 	"testing"
@@ -126,8 +125,20 @@ func claimOf(name string, epoch uint64) group.Claim {
 }
 
 func planOf(c group.Claim, above uint64, content string) *group.Plan {
-	return &group.Plan{Claim: c, Version: c.First + above, Content: []byte(content), Digest: sha256.Sum256([]byte(content))}
+	parts := contentOf(content)
+	return &group.Plan{Claim: c, Version: c.First + above, Content: parts, Digest: parts.Digest()}
 }
+
+func contentOf(parts ...string) group.Content {
+	var out []group.Part
+	for _, p := range parts {
+		out = append(out, group.NewPart([]byte(p)))
+	}
+	return group.NewContent(out)
+}
+
+// text is the content of a plan.
+func text(p *group.Plan) string { return string(p.Content.AppendTo(nil)) }
 
 func TestFirstClaimStandsAboveASingleServersVersions(t *testing.T) {
 	s := newScript(t, group.Saved{Known: group.Known{Version: 20_000}})
@@ -150,7 +161,7 @@ func TestClaimStandsAboveWhatReplicasKnow(t *testing.T) {
 		t.Fatalf("a winner does not ask for the newer plan to go on from it: %+v", got)
 	}
 	s.hears("b", group.Message{Plan: planOf(claimOf("c", 8), 5, "newest")})
-	if p := s.node.Base(); p == nil || string(p.Content) != "newest" {
+	if p := s.node.Base(); p == nil || text(p) != "newest" {
 		t.Fatalf("the winner goes on from %v", p)
 	}
 	s.hears("c", group.Message{Status: &group.Status{}})
@@ -378,7 +389,7 @@ func TestWinnerWithoutAPlanWaitsForOne(t *testing.T) {
 	}
 	late.hears("b", group.Message{Status: &group.Status{Claim: before, Plan: before, Version: before.First}})
 	late.hears("b", group.Message{Plan: planOf(before, 0, "kept")})
-	if p := late.node.Base(); late.node.Role() != group.Claiming || p == nil || string(p.Content) != "kept" {
+	if p := late.node.Base(); late.node.Role() != group.Claiming || p == nil || text(p) != "kept" {
 		t.Errorf("with the plan of b it is %s and goes on from %v", late.node.Role(), p)
 	}
 	never := win(before)
@@ -395,7 +406,7 @@ func TestWinnerWithoutAPlanWaitsForOne(t *testing.T) {
 func TestBadMessages(t *testing.T) {
 	c := claimOf("b", 4)
 	forged := planOf(c, 0, "x")
-	forged.Content = []byte("y")
+	forged.Content = contentOf("y")
 	outside := planOf(c, group.BlockSize, "x")
 	unnamed := c
 	unnamed.Leader.Name = ""
@@ -421,7 +432,7 @@ func TestBadMessages(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("got %v, want %q", err, test.want)
 			}
-			if string(s.node.Plan().Content) != "old" {
+			if text(s.node.Plan()) != "old" {
 				t.Fatal("a message that is refused changed the plan")
 			}
 		})
@@ -443,7 +454,7 @@ func TestOptions(t *testing.T) {
 	}
 	c := claimOf("b", 1)
 	damaged := *planOf(c, 0, "x")
-	damaged.Content = nil
+	damaged.Content = group.Content{}
 	if _, err := group.NewNode(group.Options{Self: self}, group.Saved{Plan: damaged}, 0); err == nil {
 		t.Error("a damaged saved plan is served")
 	}

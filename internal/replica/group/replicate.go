@@ -1,7 +1,6 @@
 package group
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"time"
 )
@@ -244,7 +243,7 @@ func (n *Node) Next(now time.Duration, reapply bool) (uint64, error) {
 
 // PublishAs publishes the content as the version that Next returned before. It
 // fails with ErrNotLeading if the replica may not publish that version any more.
-func (n *Node) PublishAs(now time.Duration, version uint64, content []byte, reapply bool) (*Plan, error) {
+func (n *Node) PublishAs(now time.Duration, version uint64, content Content, reapply bool) (*Plan, error) {
 	next, err := n.Next(now, reapply)
 	switch {
 	case err != nil:
@@ -255,8 +254,8 @@ func (n *Node) PublishAs(now time.Duration, version uint64, content []byte, reap
 	return n.publish(version, content), nil
 }
 
-func (n *Node) publish(version uint64, content []byte) *Plan {
-	p := Plan{Claim: n.claim, Version: version, Digest: sha256.Sum256(content), Content: content}
+func (n *Node) publish(version uint64, content Content) *Plan {
+	p := Plan{Claim: n.claim, Version: version, Digest: content.Digest(), Content: content}
 	n.plan, n.durable, n.base = p, true, Plan{}
 	n.known.Version = max(n.known.Version, n.claim.First)
 	n.save()

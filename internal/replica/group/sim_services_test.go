@@ -36,7 +36,10 @@ func (m *member) content(reapply bool) []byte {
 	return append(unique, byte(lists))
 }
 
-func servicesOf(p *group.Plan) services { return services(p.Content[len(p.Content)-1]) }
+func servicesOf(p *group.Plan) services {
+	content := text(p)
+	return services(content[len(content)-1])
+}
 
 // list notes which services the member serves, and since when.
 func (m *member) list(next services) {

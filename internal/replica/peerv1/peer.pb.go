@@ -973,7 +973,7 @@ type PlanPart struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Claim   *Claim                 `protobuf:"bytes,1,opt,name=claim,proto3" json:"claim,omitempty"` // of the first part, as the next two
 	Version uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	Digest  []byte                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the content
+	Digest  []byte                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the content; not set where fields_digest is
 	Size    uint64                 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`    // of the whole content, in bytes; of the first part
 	Content []byte                 `protobuf:"bytes,5,opt,name=content,proto3" json:"content,omitempty"`
 	Last    bool                   `protobuf:"varint,6,opt,name=last,proto3" json:"last,omitempty"`
@@ -983,7 +983,11 @@ type PlanPart struct {
 	BaseVersion uint64 `protobuf:"varint,7,opt,name=base_version,json=baseVersion,proto3" json:"base_version,omitempty"`
 	// Of the first part: the parts hold the content, or the difference, compressed as in
 	// RFC 1951, and size is that of the compressed bytes. Since version 2 of the protocol.
-	Compressed    bool `protobuf:"varint,8,opt,name=compressed,proto3" json:"compressed,omitempty"`
+	Compressed bool `protobuf:"varint,8,opt,name=compressed,proto3" json:"compressed,omitempty"`
+	// Of the first part, in place of digest: SHA-256 of the SHA-256 of each field of the content, a
+	// PlanContent, in order, tags included. Bytes at the end that are no field count as one. Fields that
+	// stay from plan to plan are not hashed again. Since version 3 of the protocol.
+	FieldsDigest  []byte `protobuf:"bytes,9,opt,name=fields_digest,json=fieldsDigest,proto3" json:"fields_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1072,6 +1076,13 @@ func (x *PlanPart) GetCompressed() bool {
 		return x.Compressed
 	}
 	return false
+}
+
+func (x *PlanPart) GetFieldsDigest() []byte {
+	if x != nil {
+		return x.FieldsDigest
+	}
+	return nil
 }
 
 // PlanDifference makes the content of a plan from that of an earlier one.
@@ -2626,7 +2637,7 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\aclients\x18\b \x01(\rR\aclients\x12&\n" +
 	"\x0fclients_in_sync\x18\t \x01(\rR\rclientsInSync\x12)\n" +
 	"\x10takeover_failure\x18\n" +
-	" \x01(\tR\x0ftakeoverFailure\"\xee\x01\n" +
+	" \x01(\tR\x0ftakeoverFailure\"\x93\x02\n" +
 	"\bPlanPart\x12+\n" +
 	"\x05claim\x18\x01 \x01(\v2\x15.isobar.peer.v1.ClaimR\x05claim\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
@@ -2637,7 +2648,8 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\fbase_version\x18\a \x01(\x04R\vbaseVersion\x12\x1e\n" +
 	"\n" +
 	"compressed\x18\b \x01(\bR\n" +
-	"compressed\"S\n" +
+	"compressed\x12#\n" +
+	"\rfields_digest\x18\t \x01(\fR\ffieldsDigest\"S\n" +
 	"\x0ePlanDifference\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x04R\x04size\x12-\n" +
 	"\x06pieces\x18\x02 \x03(\v2\x15.isobar.peer.v1.PieceR\x06pieces\"Q\n" +
