@@ -60,6 +60,11 @@ func move(r *assign.Result, source, from, to int, units uint32) {
 	}
 }
 
+// alsoAt gives an endpoint one more address.
+func alsoAt(e *isobar.WeightedEndpoint, address string) {
+	e.Config = &isobar.Endpoint{Address: e.Address, Details: &isobar.EndpointDetails{AdditionalAddresses: []string{address}}}
+}
+
 func TestEachRuleSeesItsViolation(t *testing.T) {
 	half := []isobar.HealthStatus{isobar.Healthy, isobar.Unhealthy, isobar.Unhealthy, isobar.Unhealthy}
 	in := input([]assign.Site{site(east, 1000, half...), site(eastB, 130.03), site(west, 1000), site(asia, 1000)},
@@ -78,15 +83,22 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		{rule: invariant.RuleWeights, corrupt: func(r *assign.Result) {
 			r.Groups[0].Endpoints[0].Weight, r.Groups[0].Endpoints[1].Weight = 1<<31, 1<<31
 		}},
-		{rule: invariant.RuleUnique, corrupt: func(r *assign.Result) { r.Groups[0].Endpoints[1].Address = r.Groups[2].Endpoints[0].Address }},
+		{rule: invariant.RuleUnique, corrupt: func(r *assign.Result) { alsoAt(&r.Groups[0].Endpoints[1], r.Groups[2].Endpoints[0].Address) }},
 		{rule: invariant.RuleUnique, corrupt: func(r *assign.Result) {
 			a := r.Sources[0].Assignment
 			a.Priorities[1] = append(a.Priorities[1], isobar.LocalityWeight{EndpointGroup: r.Groups[0], Weight: 1})
 		}},
 		{rule: invariant.RuleUnique, corrupt: func(r *assign.Result) {
 			twin := *r.Groups[3]
-			twin.Endpoints = r.Groups[0].Endpoints
+			twin.Endpoints = slices.Clone(twin.Endpoints)
+			alsoAt(&twin.Endpoints[0], r.Groups[0].Endpoints[0].Address)
 			r.Sources[0].Assignment.Priorities[1][0].EndpointGroup = &twin
+		}},
+		{rule: invariant.RuleEndpoints, corrupt: func(r *assign.Result) { r.Groups[0].Endpoints = r.Groups[0].Endpoints[:3] }},
+		{rule: invariant.RuleEndpoints, corrupt: func(r *assign.Result) { r.Groups[2].Endpoints[1].Address = "east/a-9" }},
+		{rule: invariant.RuleEndpoints, corrupt: func(r *assign.Result) {
+			a, other := r.Sources[0].Assignment, site(isobar.MustLocality("asia/b"), 1000).Group
+			a.Priorities = append(a.Priorities, []isobar.LocalityWeight{{EndpointGroup: other, Weight: 1}})
 		}},
 		{rule: invariant.RuleGapless, corrupt: func(r *assign.Result) {
 			a := r.Sources[0].Assignment

@@ -44,11 +44,28 @@ func source(at isobar.Locality, demand float64, distance []float64, target ...fl
 
 // input makes an input in mode full; what is special is set by the test.
 func input(sites []assign.Site, sources ...assign.Source) assign.Input {
-	svc := &isobar.Service{Name: "svc"}
-	for _, s := range sites {
-		svc.Localities = append(svc.Localities, isobar.ServiceLocality{Locality: s.Group.Locality, Endpoints: make([]isobar.Endpoint, len(s.Group.Endpoints))})
-	}
+	svc := &isobar.Service{Name: "svc", Localities: localitiesOf(sites)}
 	return assign.Input{Service: svc, Sites: sites, Sources: sources, Prices: make([]float64, len(sites))}
+}
+
+// localitiesOf are those of a service that has the endpoints of the sites.
+func localitiesOf(sites []assign.Site) []isobar.ServiceLocality {
+	out := make([]isobar.ServiceLocality, len(sites))
+	for l := range sites {
+		g := sites[l].Group
+		out[l] = isobar.ServiceLocality{Locality: g.Locality, Endpoints: make([]isobar.Endpoint, len(g.Endpoints))}
+		for k := range g.Endpoints {
+			out[l].Endpoints[k].Address = g.Endpoints[k].Address
+		}
+	}
+	return out
+}
+
+// checkInput is what the checker gets of an input. Tests that change the sites mean the service, too.
+func checkInput(in assign.Input) invariant.CheckInput {
+	svc := *in.Service
+	svc.Localities = localitiesOf(in.Sites)
+	return invariant.CheckInput{Service: &svc, Sources: in.Sources, Trigger: in.Trigger, Hold: in.Hold}
 }
 
 // decide runs Assign and has the result checked.

@@ -129,12 +129,7 @@ func (w *world) input() assign.Input {
 	sites := w.sites()
 	sources := w.sources(sites)
 	prices, shed := waterfall(sites, sources, w.service.MaxShed)
-	w.service.Localities = nil
-	for _, s := range sites {
-		w.service.Localities = append(w.service.Localities, isobar.ServiceLocality{
-			Locality: s.Group.Locality, Endpoints: make([]isobar.Endpoint, len(s.Group.Endpoints)),
-		})
-	}
+	w.service.Localities = localitiesOf(sites)
 	svc := w.service
 	return assign.Input{
 		Service: &svc, Sites: sites, Sources: sources, Prices: prices, Shed: shed,
@@ -149,10 +144,6 @@ func (w *world) next() (assign.Input, *assign.Result, []invariant.Violation) {
 	bad := invariant.Check(w.prev, out, checkInput(in))
 	w.prev = out
 	return in, out, bad
-}
-
-func checkInput(in assign.Input) invariant.CheckInput {
-	return invariant.CheckInput{Service: in.Service, Sources: in.Sources, Trigger: in.Trigger, Hold: in.Hold}
 }
 
 var states = []isobar.HealthStatus{isobar.Healthy, isobar.Healthy, isobar.Healthy, isobar.Unknown, isobar.Unhealthy, isobar.Draining, isobar.Degraded, isobar.Timeout}

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -70,6 +71,19 @@ func TestViolationsHaveSeriesFromTheStart(t *testing.T) {
 	for _, rule := range rulesOf(t) {
 		if v, ok := series[rule]; !ok || v != 0 {
 			t.Errorf("rule %s has no series at 0: add it to rules in metrics.go", rule)
+		}
+	}
+}
+
+// TestReferenceHasEachRule: operators look up the rule of a violation there.
+func TestReferenceHasEachRule(t *testing.T) {
+	reference, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range rulesOf(t) {
+		if !strings.Contains(string(reference), "\n| `"+rule+"` | ") {
+			t.Errorf("docs/reference/metrics.md has no row for rule %s", rule)
 		}
 	}
 }

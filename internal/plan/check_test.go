@@ -18,7 +18,7 @@ func vetInput() assign.Input {
 	var sites []assign.Site
 	for _, name := range []string{"us/a", "us/b"} {
 		l := isobar.MustLocality(name)
-		svc.Localities = append(svc.Localities, isobar.ServiceLocality{Locality: l, Endpoints: make([]isobar.Endpoint, 1)})
+		svc.Localities = append(svc.Localities, isobar.ServiceLocality{Locality: l, Endpoints: []isobar.Endpoint{{Address: name}}})
 		sites = append(sites, assign.Site{
 			Group:   &isobar.EndpointGroup{Locality: l, Endpoints: []isobar.WeightedEndpoint{{Address: name, Weight: 1, Health: isobar.Healthy}}},
 			Nominal: 1000, Capacity: 1000, Ceiling: 0.8, Scale: 1,

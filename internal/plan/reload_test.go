@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/isobar-xds/isobar"
@@ -125,6 +126,28 @@ func TestTiersOutliveARestart(t *testing.T) {
 					t.Errorf("from %s, priority %d: %s with %d, after a restart %s with %d", from, p, x.Locality, x.Weight, y.Locality, y.Weight)
 				}
 			}
+		}
+	}
+}
+
+// TestAReplacedEndpointIsPublished: a Pod that replaces another one leaves the number of endpoints as it was.
+func TestAReplacedEndpointIsPublished(t *testing.T) {
+	top := threeZones(t)
+	before := ticks(t, top, 2, map[string]float64{"us/a": 300})
+	next := *top
+	next.Revision++
+	next.Services = []isobar.Service{top.Services[0]}
+	next.Services[0].Localities = slices.Clone(top.Services[0].Localities)
+	at := slices.IndexFunc(next.Services[0].Localities, func(l isobar.ServiceLocality) bool { return l.Locality == loc("us/a") })
+	next.Services[0].Localities[at].Endpoints = endpoints("10.0.0.1:80", "10.0.0.9:80")
+	for _, trigger := range []assign.Trigger{assign.Reapply, assign.Tick} {
+		p, err := plan.Next(plan.Input{Now: before.Made.Add(5), Trigger: trigger, Topology: &next, Previous: before, Version: before.Version + 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tier := p.Assignment("checkout", loc("us/a")).Priorities[0]
+		if got := tier[0].Endpoints[1].Address; tier[0].Locality != loc("us/a") || got != "10.0.0.9:80" || len(p.Violations) > 0 {
+			t.Errorf("clients get %s of %s, want the new endpoint; violations %v", got, tier[0].Locality, p.Violations)
 		}
 	}
 }

@@ -39,6 +39,8 @@ type heldServices struct {
 	recent  recentRemovals
 
 	servicesGauge, waitingGauge prometheus.Gauge
+	changes                     prometheus.Counter
+	counted                     string // digest of the change that was counted last; empty once another content is in force
 }
 
 // heldService is served as before.
@@ -77,7 +79,10 @@ func (h *heldServices) register(r prometheus.Registerer) {
 	h.waitingGauge = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "isobar_discovery_held_change", Help: "1 while a change of the configuration file is held because of how much it removes, else 0.",
 	})
-	r.MustRegister(h.servicesGauge, h.waitingGauge)
+	h.changes = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "isobar_discovery_held_changes_total", Help: "Changes of the configuration file that were held because of how much they remove.",
+	})
+	r.MustRegister(h.servicesGauge, h.waitingGauge, h.changes)
 }
 
 // show brings the metrics up to date. h.mu is held.
@@ -241,7 +246,19 @@ func (c *Configuration) keep(next *config.Live, held map[string]*heldService, di
 // wait records a held change; nil = none is, since another one is in force. c.held.mu is held.
 func (c *Configuration) wait(change *heldChangeError) {
 	c.held.waiting, c.held.pending = change, change != nil
+	c.held.count(change)
 	c.held.show()
+}
+
+// count counts a held change once: the file is read again and again while it is held. h.mu is held.
+func (h *heldServices) count(change *heldChangeError) {
+	switch {
+	case change == nil:
+		h.counted = ""
+	case change.digest != h.counted:
+		h.counted = change.digest
+		h.changes.Inc()
+	}
 }
 
 // followHeld removes held services to which nothing is sent any more.
@@ -319,6 +336,7 @@ func (c *Configuration) noteFile(err error) {
 		c.held.waiting = nil
 		if err == nil && c.held.pending { // the content in force is back
 			c.held.pending = false
+			c.held.count(nil)
 			c.saveConfigured()
 		}
 		c.held.show()

@@ -15,6 +15,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/providers"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // configurationOf makes one in which a file is in force.
@@ -114,6 +115,34 @@ func TestHeldStepsOutliveRefusedFiles(t *testing.T) {
 	c.wait(nil) // another file is in force
 	if what := c.removal(next, now.Add(removalMemory+time.Minute)); what != "" {
 		t.Errorf("later a step removes %q", what)
+	}
+}
+
+// TestEachHeldChangeCountsOnce: the file is read again and again while a change is held.
+func TestEachHeldChangeCountsOnce(t *testing.T) {
+	c := configurationOf(t, file([]string{"a"}, nil))
+	metrics := prometheus.NewRegistry()
+	c.held.register(metrics)
+	hold := func(digest string) func() { return func() { c.wait(&heldChangeError{digest: digest}) } }
+	for _, step := range []struct {
+		what string
+		do   func()
+		want float64
+	}{
+		{"a change", hold("a"), 1},
+		{"the same, read again", hold("a"), 1},
+		{"no file", func() { c.noteFile(errors.New("open isobar.yaml: no such file")) }, 1},
+		{"the same, after the file was gone", hold("a"), 1},
+		{"another change", hold("b"), 2},
+		{"the content in force", func() { c.noteFile(nil) }, 2},
+		{"the change again", hold("b"), 3},
+		{"another file in force", func() { c.wait(nil) }, 3},
+		{"the change of that one", hold("b"), 4},
+	} {
+		step.do()
+		if n := testhelp.Metric(t, metrics, "isobar_discovery_held_changes_total"); n != step.want {
+			t.Errorf("%s: counted %g, want %g", step.what, n, step.want)
+		}
 	}
 }
 

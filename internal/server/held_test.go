@@ -263,6 +263,12 @@ func TestLargeRemovalsAreHeld(t *testing.T) {
 	if n := testhelp.Metric(t, w.Metrics(), "isobar_discovery_held_change"); n != 1 {
 		t.Errorf("the metric says %g", n)
 	}
+	if _, err := w.Reload(""); err == nil {
+		t.Error("an order to read the file takes what is held")
+	}
+	if n := testhelp.Metric(t, w.Metrics(), "isobar_discovery_held_changes_total"); n != 1 {
+		t.Errorf("%g held changes, want 1", n)
+	}
 	w.write("a", "b", "c", "d", "e") // taken back
 	testhelp.Eventually(t, "nothing held", func() bool { return w.status().Held == nil })
 	w.write("a", "b", "c", "d") // one is not many

@@ -38,7 +38,7 @@ func (j *judgement) assignments() error {
 	return nil
 }
 
-// told: endpoints are all there, each with the health that is known, unless
+// told: endpoints are all there, and no others, each with the health that is known, unless
 // nothing that the source may use is healthy.
 func (j *judgement) told(i int, g *isobar.EndpointGroup) error {
 	for l := range j.now.Spec.Localities {
@@ -56,8 +56,9 @@ func (j *judgement) told(i int, g *isobar.EndpointGroup) error {
 				return fmt.Errorf("%s is told to be %s, %s is known to be %s", got.Address, got.Health, want.Address, status)
 			}
 		}
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s is no locality of the service", g.Locality)
 }
 
 // usableFor counts the healthy endpoints that a source may use.

@@ -25,6 +25,7 @@ type Violation struct {
 const (
 	RuleWeights      = "weights"      // weights >= 1, sums < 2^32, priority 0 sums to WeightScale
 	RuleUnique       = "unique"       // localities and addresses occur once per assignment
+	RuleEndpoints    = "endpoints"    // each locality has the endpoints of the service there, and no others
 	RuleGapless      = "gapless"      // priorities have no gaps, and there are at most 4
 	RuleNonEmpty     = "non-empty"    // a service with endpoints gives every source some
 	RuleDrain        = "drain"        // at most half of the usable localities are drained
@@ -178,8 +179,31 @@ func (c *checker) groups(gs []*isobar.EndpointGroup, source isobar.Locality) boo
 		if total > mostPerPriority {
 			c.failf(RuleWeights, source, "endpoint weights of %s sum to %d", g.Locality, total)
 		}
+		c.complete(g, source)
 	}
 	return len(c.out) == before
+}
+
+// complete wants a group to have the endpoints of the service in its locality: all of them, in
+// their order, whatever their health. Clients would send to others although nobody listed them.
+func (c *checker) complete(g *isobar.EndpointGroup, source isobar.Locality) {
+	var want []isobar.Endpoint // none in a locality that the service does not have
+	for i := range c.in.Service.Localities {
+		if sl := &c.in.Service.Localities[i]; sl.Locality == g.Locality {
+			want = sl.Endpoints
+			break
+		}
+	}
+	if len(g.Endpoints) != len(want) {
+		c.failf(RuleEndpoints, source, "endpoints of %s: %d, want the %d of the service", g.Locality, len(g.Endpoints), len(want))
+		return
+	}
+	for k := range want {
+		if got := g.Endpoints[k].Address; got != want[k].Address {
+			c.failf(RuleEndpoints, source, "%s has endpoint %s in place of %s", g.Locality, got, want[k].Address)
+			return
+		}
+	}
 }
 
 // once fails for an address that was seen before.
