@@ -70,4 +70,6 @@ type HealthOverride struct {
 	Locality Locality     `json:"locality"` // zero while no configuration names the endpoint
 	Status   HealthStatus `json:"status"`
 	Since    time.Time    `json:"since,omitzero"` // zero: not known
+	Who      string       `json:"who,omitempty"`  // who set it; a restart forgets it, as the reason
+	Reason   string       `json:"reason,omitempty"`
 }

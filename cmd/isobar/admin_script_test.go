@@ -196,7 +196,7 @@ func (noObjects) ForceHealths(context.Context, string, []string, isobar.HealthSt
 	return isobar.ErrUnavailable
 }
 
-func (noObjects) SetHealths(string, []string, isobar.HealthStatus) (uint64, error) {
+func (noObjects) SetHealths(string, []string, isobar.HealthStatus, string, string) (uint64, error) {
 	return 0, isobar.ErrNotFound
 }
 

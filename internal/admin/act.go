@@ -155,7 +155,7 @@ func (s *objectAPI) setHealths(w http.ResponseWriter, r *http.Request, o *DrainO
 		return
 	}
 	as := func(p Published) any { return Drained{p, addresses} }
-	revision, err := s.opts.Objects.SetHealths(o.Service, addresses, status)
+	revision, err := s.opts.Objects.SetHealths(o.Service, addresses, status, o.Who, o.Reason)
 	if err != nil {
 		s.keepHealths(w, r, err, o.Service, addresses, status, as)
 		return

@@ -150,7 +150,7 @@ var codes = []CodeInfo{
 	{ShortLifetime, Warning, "assignments expire at clients while Isobar restarts"},
 	{DemandDoesNotFit, Warning, "demand exceeds the ceilings: Isobar raises them"},
 	{LocalityOverloaded, Warning, "a locality is planned above its declared capacity"},
-	{LocalityDrained, Warning, "a locality has too few healthy endpoints and gets no traffic"},
+	{LocalityDrained, Warning, "a locality has too few healthy endpoints and gets no traffic; a notice if operators took all its endpoints out of traffic"},
 	{LocalityUnhealthy, Warning, "no endpoint of a locality is healthy"},
 	{EndpointsUnhealthy, Warning, "some endpoints of a locality are unhealthy; a notice if they are less than a fifth"},
 	{LocalityFailsPartly, Warning, "more than 5% of the requests to a locality fail, but at most 1% of the service's requests"},

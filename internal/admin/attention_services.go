@@ -109,6 +109,7 @@ func (b *statusBuilder) site(svc *plan.Service, i int) {
 	site := &svc.Sites[i]
 	all, usable, l := len(site.Group.Endpoints), site.Group.Usable(), site.Group.Locality
 	switch {
+	case all > 0 && usable == 0 && b.takenOut(svc, site.Group):
 	case site.Drained:
 		b.aboutf(svc, LocalityDrained, l, "%s is drained: %d of %d endpoints are healthy", l, usable, all)
 	case all > 0 && usable == 0:
@@ -116,6 +117,48 @@ func (b *statusBuilder) site(svc *plan.Service, i int) {
 	default:
 		b.partly(svc, site.Group)
 	}
+}
+
+// takenOut reports a locality whose endpoints are all out of traffic because operators
+// said so; false: some are for another reason.
+func (b *statusBuilder) takenOut(svc *plan.Service, g *isobar.EndpointGroup) bool {
+	name, said := svc.Spec.Name, map[string]isobar.HealthOverride{}
+	for _, o := range b.overrides[name] {
+		said[o.Address] = o
+	}
+	drained, last := true, isobar.HealthOverride{}
+	for i := range g.Endpoints {
+		o, ok := said[g.Endpoints[i].Address]
+		if !ok || o.Status.Usable() {
+			return false
+		}
+		drained = drained && o.Status == isobar.Draining
+		if i == 0 || o.Since.After(last.Since) {
+			last = o
+		}
+	}
+	what, all := fmt.Sprintf("operators took all endpoints in %s out of traffic", g.Locality), ""
+	if drained {
+		what, all = fmt.Sprintf("%s is drained by an operator", g.Locality), ", POST /v1/undrain for all"
+	}
+	text := fmt.Sprintf("%s: %s%s: `isobar health set %s ADDRESS clear` ends this for an endpoint%s", name, what, orderedBy(&last), name, all)
+	b.attend(NewAttention(LocalityDrained, "%s", text).Of(name).At(g.Locality).As(Notice).See("isobar health %s", name))
+	return true
+}
+
+// orderedBy tells when, by whom and why a health was set, as far as that is known.
+func orderedBy(o *isobar.HealthOverride) string {
+	text := ""
+	if !o.Since.IsZero() {
+		text = " since " + o.Since.UTC().Format(time.RFC3339)
+	}
+	switch {
+	case o.Who != "" && o.Reason != "":
+		text += fmt.Sprintf(" (%s: %s)", o.Who, o.Reason)
+	case o.Who+o.Reason != "":
+		text += fmt.Sprintf(" (%s%s)", o.Who, o.Reason)
+	}
+	return text
 }
 
 // manyUnhealthy is the part of a locality's endpoints from which on those that are

@@ -239,3 +239,45 @@ func TestUnhealthyEndpointsAreExplained(t *testing.T) {
 		})
 	}
 }
+
+// TestOperatorsDrainIsNoFailure: where operators took every endpoint of a locality out of
+// traffic, a notice says so and how to end it; where one is down by itself, it is a failure.
+func TestOperatorsDrainIsNoFailure(t *testing.T) {
+	const drained, down = "127.0.0.1:1", "127.0.0.1:2"
+	at := isobar.MustLocality("us-east/b")
+	for name, tt := range map[string]struct {
+		said map[string]isobar.HealthStatus
+		code admin.Code
+		ok   bool
+		want string
+	}{
+		"drained": {
+			map[string]isobar.HealthStatus{drained: isobar.Draining, down: isobar.Draining}, admin.LocalityDrained, true,
+			"legacy: us-east/b is drained by an operator since 1970-01-01T00:15:00Z (ann: kernel update): " +
+				"`isobar health set legacy ADDRESS clear` ends this for an endpoint, POST /v1/undrain for all",
+		},
+		"also set unhealthy": {
+			map[string]isobar.HealthStatus{drained: isobar.Draining, down: isobar.Unhealthy}, admin.LocalityDrained, true,
+			"operators took all endpoints in us-east/b out of traffic since",
+		},
+		"one is down by itself": {map[string]isobar.HealthStatus{drained: isobar.Draining}, admin.LocalityUnhealthy, false, "no endpoint in us-east/b is healthy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.current.Services[0].Sites[0].Group.Endpoints = []isobar.WeightedEndpoint{
+				{Address: drained, Weight: 1, Health: isobar.Draining}, {Address: down, Weight: 1, Health: isobar.Unhealthy},
+			}
+			for address, status := range tt.said {
+				w.said = append(w.said, isobar.HealthOverride{
+					Service: "legacy", Address: address, Locality: at, Status: status, Since: connected, Who: "ann", Reason: "kernel update",
+				})
+			}
+			srv := start(t, w, func(o *admin.Options) { fleetOf(o).clients = func() []admin.Client { return nil } })
+			var s admin.Status
+			do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
+			if a := attends(t, s, tt.code); !strings.Contains(a.Text, tt.want) || (a.Severity == admin.Notice) != tt.ok || s.OK != tt.ok {
+				t.Errorf("ok %v, %+v", s.OK, a)
+			}
+		})
+	}
+}

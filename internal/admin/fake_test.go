@@ -201,7 +201,7 @@ func (w *world) SetHealth(name, address string, h isobar.HealthStatus) (uint64, 
 	return 0, fmt.Errorf("endpoint %q of service %q: %w", address, name, isobar.ErrNotFound)
 }
 
-func (w *world) SetHealths(name string, addresses []string, h isobar.HealthStatus) (revision uint64, err error) {
+func (w *world) SetHealths(name string, addresses []string, h isobar.HealthStatus, _, _ string) (revision uint64, err error) {
 	for _, a := range addresses {
 		if revision, err = w.SetHealth(name, a, h); err != nil {
 			return 0, err

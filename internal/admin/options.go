@@ -39,8 +39,9 @@ type Objects interface {
 	// SetHealth overrides the health of an endpoint of any service;
 	// isobar.Unknown takes the override back.
 	SetHealth(service, address string, h isobar.HealthStatus) (topology uint64, err error)
-	// SetHealths does so for several endpoints of a service, all or none.
-	SetHealths(service string, addresses []string, h isobar.HealthStatus) (topology uint64, err error)
+	// SetHealths does so for several endpoints of a service, all or none, as who ordered for
+	// a reason.
+	SetHealths(service string, addresses []string, h isobar.HealthStatus, who, reason string) (topology uint64, err error)
 	// ForceHealths keeps what SetHealths sets for the next leader of a group of replicas that
 	// has none at the moment; nothing changes before that.
 	ForceHealths(ctx context.Context, service string, addresses []string, h isobar.HealthStatus) error

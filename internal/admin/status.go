@@ -97,7 +97,7 @@ func (s *statusAPI) status(ctx context.Context, p *plan.Plan) Status { return s.
 
 // statusOf is status with what needs attention of one service only, unless it is empty.
 func (s *statusAPI) statusOf(ctx context.Context, p *plan.Plan, service string) Status {
-	b := &statusBuilder{nearest: s.opts.Nearest, places: s.places.get, grouped: s.opts.Replicas != nil, Status: Status{
+	b := &statusBuilder{nearest: s.opts.Nearest, places: s.places.get, grouped: s.opts.Replicas != nil, overrides: s.overrides(), Status: Status{
 		Holds: []Held{}, Degraded: []Degraded{}, Paused: plan.Pauses{}, Attention: []Attention{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1,
 	}}
 	if wrong := s.stalled(); wrong != "" {
@@ -138,9 +138,10 @@ func (s *statusAPI) statusOf(ctx context.Context, p *plan.Plan, service string) 
 type statusBuilder struct {
 	Status
 
-	grouped bool // the server belongs to a group of replicas
-	nearest func(name string, names []string, most int) []string
-	places  func(*plan.Plan) places // that are known
+	grouped   bool // the server belongs to a group of replicas
+	nearest   func(name string, names []string, most int) []string
+	places    func(*plan.Plan) places            // that are known
+	overrides map[string][]isobar.HealthOverride // what operators say, by service
 }
 
 func (b *statusBuilder) attend(items ...Attention) { b.Attention = append(b.Attention, items...) }

@@ -89,6 +89,9 @@ type Options struct {
 	// Outdated lists how old the topology of services is, where it is not that of
 	// now; nil = it always is.
 	Outdated func(now time.Time) []plan.InputAge
+	// Ordered tells what operators ordered of endpoints after a revision of the topology, up to
+	// another: an origin without a trigger if nothing. nil = they never do.
+	Ordered  func(after, upTo uint64) plan.Origin
 	Checkers Checkers // nil = no health discovery
 	Reports  Reports
 	Clients  Clients

@@ -58,6 +58,9 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 		}
 		return nil, err
 	}
+	if o.Trigger == "" {
+		o = l.ordered(before, p)
+	}
 	if err = l.group.handOut(p, o, l.health.monitor, reapply); err != nil {
 		l.log.Warn("a plan was not published", "version", p.VersionString(), "error", err)
 		return nil, err
@@ -68,6 +71,15 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 	}
 	l.publish(p)
 	return p, nil
+}
+
+// ordered returns why a plan is made whose topology has what operators ordered since the one
+// before.
+func (l *Loop) ordered(before, p *plan.Plan) plan.Origin {
+	if l.opts.Ordered == nil || before.Topology == nil || p.Topology == nil || before.Topology.Revision == p.Topology.Revision {
+		return plan.Origin{}
+	}
+	return l.opts.Ordered(before.Topology.Revision, p.Topology.Revision)
 }
 
 // turn returns the inputs of the next plan, without its version.

@@ -27,7 +27,8 @@ type contents struct {
 
 	network *isobar.Network
 	health  health.Table
-	since   sinces // of health
+	since   sinces  // of health
+	orders  []Order // of operators, the newest last; not saved
 	// fileSeen says that the file was read in this process. Before, endpoints
 	// that an override names may still come.
 	fileSeen bool

@@ -82,6 +82,7 @@ type state struct {
 	topology *isobar.Topology
 	health   health.Table
 	since    sinces                            // of the health that operators set
+	orders   []Order                           // the newest last
 	objects  []isobar.Object                   // sorted by name
 	marks    func() (map[string][]byte, error) // health and since as entries that replicas share
 }
@@ -193,8 +194,9 @@ func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (to
 	return r.change(func(c contents) (contents, error) { return c.setHealth(service, address, h, now) })
 }
 
-// SetHealths does so for several endpoints of a service, all or none.
-func (r *Registry) SetHealths(service string, addresses []string, h isobar.HealthStatus) (topology uint64, err error) {
+// SetHealths does so for several endpoints of a service, all or none, and remembers who
+// ordered it, and why.
+func (r *Registry) SetHealths(service string, addresses []string, h isobar.HealthStatus, who, reason string) (topology uint64, err error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	return r.change(func(c contents) (contents, error) {
 		var err error
@@ -203,7 +205,7 @@ func (r *Registry) SetHealths(service string, addresses []string, h isobar.Healt
 				return c, err
 			}
 		}
-		return c, nil
+		return c.ordered(Order{Service: service, Who: who, Reason: reason, status: h, addresses: slices.Clone(addresses)}), nil
 	})
 }
 
@@ -322,7 +324,7 @@ func (r *Registry) putInForce(c contents) {
 	r.now = c
 	objects := c.objects()
 	r.state.Store(&state{
-		topology: c.topology(objects), health: c.health, since: c.since, objects: objects,
+		topology: c.topology(objects), health: c.health, since: c.since, orders: c.orders, objects: objects,
 		marks: sync.OnceValues(contents{health: c.health, since: c.since}.entries),
 	})
 	r.metrics.show(objects, len(c.conflicts()))
@@ -386,13 +388,16 @@ func (r *Registry) Overrides() []isobar.HealthOverride {
 	set := s.health.Overrides()
 	out := make([]isobar.HealthOverride, 0, len(set))
 	where := map[string]isobar.Locality{} // of the endpoints of one service
+	by := givers(s.orders)
 	for i, o := range set {
 		if i == 0 || set[i-1].Service != o.Service {
 			where = localitiesOf(s.topology, o.Service)
 		}
-		out = append(out, isobar.HealthOverride{
-			Service: o.Service, Address: o.Address, Locality: where[o.Address], Status: o.Status, Since: s.since[o.Key],
-		})
+		override := isobar.HealthOverride{Service: o.Service, Address: o.Address, Locality: where[o.Address], Status: o.Status, Since: s.since[o.Key]}
+		if x := by[o.Key]; x != nil && x.status == o.Status {
+			override.Who, override.Reason = x.Who, x.Reason
+		}
+		out = append(out, override)
 	}
 	return out
 }

@@ -15,7 +15,7 @@ const (
 	TriggerTick     = "tick"     // a regular decision
 	TriggerHealth   = "health"   // endpoints came, went or changed their health, without a decision
 	TriggerTopology = "topology" // the configuration or a service of the API changed
-	TriggerOperator = "operator" // pause, resume or rollback
+	TriggerOperator = "operator" // pause, resume, rollback, or a drain and its end
 	TriggerRestart  = "restart"  // the first plan of a process
 )
 
