@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ func TestDrainIsInTheHistory(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		cfg := configuration(t)
 		cfg.Admin.Writable = true
+		cfg.StateDir = filepath.Join(t.TempDir(), "state")
 		runWorld(t, cfg, nil, func(w *world) {
 			w.start(everywhere(300)...)
 			w.tick()
