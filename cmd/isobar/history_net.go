@@ -69,7 +69,7 @@ func writeEvents(b *strings.Builder, n *admin.NetChange) {
 	b.WriteString("\n")
 }
 
-// eventText tells of a change as the console does.
+// eventText returns the sentence about a change that the console shows, too.
 func eventText(m *archive.Mark) string {
 	named := func(word string) string {
 		name := cmp.Or(m.About, m.Most)
