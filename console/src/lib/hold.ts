@@ -8,27 +8,37 @@ export class Hold {
   private focused = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
 
+  /** The listeners that the element with the rows has as its attributes. */
+  readonly listeners = {
+    onpointerenter: (e: Pointer) => this.moved(e.pointerType),
+    onpointermove: (e: Pointer) => this.moved(e.pointerType),
+    onpointerleave: (e: Pointer) => this.left(e.pointerType),
+    onfocusin: () => this.focus(),
+    onkeydown: () => this.focus(),
+    onfocusout: () => this.blur(),
+  };
+
   constructor(private readonly changed: (held: boolean) => void) {}
 
   /** The pointer came, or moved. */
-  moved(kind: string): void {
+  private moved(kind: string): void {
     this.over = kind === 'mouse' || kind === 'pen';
     this.keep(this.over ? still : touched);
   }
 
-  left(kind: string): void {
+  private left(kind: string): void {
     if (kind === 'touch') return; // the click comes after it
     this.over = false;
     if (!this.focused) this.end();
   }
 
   /** A row has got the focus, or a key was used in one. */
-  focus(): void {
+  private focus(): void {
     this.focused = true;
     this.keep(still);
   }
 
-  blur(): void {
+  private blur(): void {
     this.focused = false;
     if (!this.over) this.end();
   }
@@ -45,6 +55,8 @@ export class Hold {
     this.changed(true);
   }
 }
+
+type Pointer = Pick<PointerEvent, 'pointerType'>;
 
 const still = 60_000;
 const touched = 4000;
