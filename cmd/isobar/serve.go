@@ -135,7 +135,7 @@ func newLogger(l config.Log, w io.Writer) *slog.Logger {
 // garbage collector always leaves most of the processor time to others.
 const (
 	pressedMemory = 544 << 20
-	leastGarbage  = 4
+	leastGarbage  = 8
 
 	heapParts, ofHeapParts = 97, 100 // of what the limit leaves to objects, Go uses these
 	spareMemory            = 4 << 20 // what is no object grows, too

@@ -267,6 +267,7 @@ func (l *Loop) gathered(now time.Time) (observed plan.Saved, returned float64) {
 			observed, returned = plan.Saved{Version: before.Version, Made: now, Paused: before.Paused}, 0
 		}
 	}()
+	defer l.opts.Reports.Release()
 	return l.decider.Gather(l.turn(now, before, l.opts.Reports.Collect(now)))
 }
 

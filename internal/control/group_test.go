@@ -148,6 +148,7 @@ func opened(t *testing.T, p *plan.Plan) *plan.Opened {
 type reporting struct{ windows []load.StreamWindow }
 
 func (r *reporting) Collect(time.Time) []load.StreamWindow { return r.windows }
+func (r *reporting) Release()                              {}
 func (r *reporting) Refresh()                              {}
 
 // TestGroupThatLostItsPlans asserts when a leader takes all plans of its group for lost, and

@@ -49,6 +49,7 @@ func (p *parts) State() (*isobar.Topology, health.Table) {
 }
 func (p *parts) Changed() <-chan struct{}              { return p.changed }
 func (p *parts) Collect(time.Time) []load.StreamWindow { return nil }
+func (p *parts) Release()                              {}
 func (p *parts) Refresh()                              {}
 func (p *parts) Publish(*view.Set)                     {}
 func (p *parts) Subscriptions() []xds.Subscription     { return nil }

@@ -37,8 +37,10 @@ type Topology interface {
 // Reports is where load reports come from.
 type Reports interface {
 	// Collect returns the reports of each stream since the last call. The windows are valid until
-	// the next call.
+	// Release or the next call.
 	Collect(now time.Time) []load.StreamWindow
+	// Release says that the windows are no longer needed: they may take much memory.
+	Release()
 	// Refresh asks clients for reports on the services of the present topology.
 	Refresh()
 }

@@ -26,12 +26,18 @@ func (l *Loop) tick() {
 	if l.Current().Provisional {
 		l.gather(started)
 	} else {
-		_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started), false)
+		_, _ = l.next(plan.Origin{}, l.decideOnReports, l.opts.Reports.Collect(started), false)
 		l.health.feedReports(l.Current())
 	}
 	took := time.Since(started)
 	l.metrics.ticked(took)
 	l.countTick(took)
+}
+
+// decideOnReports decides on the collected reports, and releases them.
+func (l *Loop) decideOnReports(t *plan.Turn) (*plan.Plan, error) {
+	defer l.opts.Reports.Release()
+	return l.decider.Tick(t)
 }
 
 // next makes and publishes the plan that follows. An internal error that panics in pure

@@ -262,6 +262,37 @@ func TestReportsMoveWeightsAndAreSaved(t *testing.T) {
 	})
 }
 
+// releasing counts how often reports are collected and released.
+type releasing struct {
+	*parts
+
+	collected, released atomic.Int64
+}
+
+func (r *releasing) Collect(time.Time) []load.StreamWindow {
+	r.collected.Add(1)
+	return nil
+}
+
+func (r *releasing) Release() { r.released.Add(1) }
+
+// TestReportsAreReleasedAtOnce asserts that the loop releases the collected reports within the tick: until
+// then they take memory beside those that wait for the next one.
+func TestReportsAreReleasedAtOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := &releasing{parts: newParts()}
+		_, stop := start(t, r.parts, func(o *control.Options) { o.Reports = r })
+		for range 3 {
+			pass(time.Second)
+			synctest.Wait()
+			if collected, released := r.collected.Load(), r.released.Load(); collected == 0 || released != collected {
+				t.Errorf("reports are collected %d times and released %d times", collected, released)
+			}
+		}
+		stop()
+	})
+}
+
 // TestReloadsDelayNoTick: a file that changes more often than ticks come, as one
 // does that is made from a template, moves no tick; a period that changed counts
 // from the last tick on.

@@ -211,6 +211,9 @@ type PeerUse struct {
 	Streams, Localities admission.Use
 }
 
+// MessageMemory returns the bytes that clients sent and no handler has read.
+func (g *Gate) MessageMemory() int64 { return g.messages.Used() }
+
 // Use returns how much of its limits the gate has given out.
 func (g *Gate) Use() Use {
 	open, _ := g.pool.Open()

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
@@ -57,7 +58,7 @@ func TestReportsUntilTheTickAreBounded(t *testing.T) {
 		before := overflow()
 		enter("10.0.0.1", false, 25, slices.Repeat([]*endpointv3.ClusterStats{stats("b", 10, time.Second)}, 50)...)
 		enter("10.0.0.2", false, 2, large...)
-		enter("envoy", true, 10, large...) // a fleet is often one identity
+		enter("envoy", true, 3, large...) // a fleet is often one identity
 		if n := overflow() - before; n != 0 {
 			t.Errorf("%d reports are ignored of small ones, of another address, and of clients with a certificate", n)
 		}
@@ -76,10 +77,125 @@ func TestReportsUntilTheTickAreBounded(t *testing.T) {
 		if seen != 25 {
 			t.Errorf("%d small reports are collected, want 25", seen)
 		}
+		h.srv.Release()
 		before = overflow()
 		enter("10.0.0.1", false, 2, large...)
 		if n := overflow() - before; n != 0 {
 			t.Errorf("%d reports are ignored after a collection", n)
+		}
+	})
+}
+
+// TestReportsCountUntilTheyAreReleased asserts that reports which the collector has count beside
+// those that wait, so that both together stay within the memory for them, and that they take no
+// memory once they are released, but for what an ordinary fleet uses again.
+func TestReportsCountUntilTheyAreReleased(t *testing.T) {
+	const memory, clients = 48 << 20, 12
+	reg := prometheus.NewRegistry()
+	opts := lrs.Options{ReportMemory: memory, Registerer: reg, Services: func() []string { return []string{"a"} }}
+	inBubble(t, opts, func(h *harness) {
+		large := slices.Repeat([]*endpointv3.ClusterStats{stats("a", 10, time.Second)}, 20_000) // 3 MB
+		overflow := func() int { return int(testhelp.Metric(t, reg, "isobar_lrs_overflow_reports_total")) }
+		var all []*client
+		for i := range clients {
+			c, _ := h.greet(node(fmt.Sprint("client ", i)))
+			all = append(all, c)
+		}
+		report := func(of []*client, stats []*endpointv3.ClusterStats) (ignored int) {
+			before := overflow()
+			for _, c := range of {
+				c.report(stats...)
+				synctest.Wait()
+			}
+			return overflow() - before
+		}
+		live := func() int {
+			var m runtime.MemStats
+			runtime.GC() // pools keep memory
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return int(m.HeapAlloc)
+		}
+		report(all, large[:1])
+		h.srv.Collect(time.Now())
+		h.srv.Release()
+		empty := live()
+		for round := range 3 {
+			ignored := report(all, large)
+			windows := h.srv.Collect(time.Now())
+			beside := report(all, large)
+			took := live() - empty
+			runtime.KeepAlive(windows)
+			if took > memory*5/8 {
+				t.Errorf("round %d: reports take %d MiB while the collector has some, want at most half of %d", round, took>>20, memory>>20)
+			}
+			if used, most, _, _ := h.srv.ReportMemory(); used > most || ignored == clients || beside == 0 {
+				t.Errorf("round %d: %d reports are ignored before the collection and %d after it, with %d of %d bytes in use", round, ignored, beside, used, most)
+			}
+			h.srv.Release()
+			if took := live() - empty; took > memory/5 {
+				t.Errorf("round %d: %d MiB are in use after the collector has released the reports", round, took>>20)
+			}
+			if n := report(all[:1], large); n != 0 {
+				t.Errorf("round %d: a report after the release is ignored", round)
+			}
+			h.srv.Collect(time.Now())
+			h.srv.Release()
+		}
+		for _, c := range all {
+			c.cancel()
+		}
+	})
+}
+
+// TestReportsMakeRoomForMessages asserts that messages count beside reports, up to half of what
+// reports may use.
+func TestReportsMakeRoomForMessages(t *testing.T) {
+	const memory = 12 << 20
+	const most = memory / 2
+	var messages atomic.Int64
+	opts := lrs.Options{ReportMemory: memory, ReportBurst: -1, Services: func() []string { return []string{"a"} }, Messages: messages.Load}
+	inBubble(t, opts, func(h *harness) {
+		large := slices.Repeat([]*endpointv3.ClusterStats{stats("a", 10, time.Second)}, 2_000) // 300 KB
+		c, _ := h.greet(node("client"))
+		defer c.cancel()
+		for _, x := range []struct{ messages, least, most int64 }{
+			{0, most * 3 / 4, most}, {most / 4, most / 2, most * 3 / 4}, {100 * most, most / 4, most / 2},
+		} {
+			messages.Store(x.messages)
+			for range 60 {
+				c.report(large...)
+			}
+			synctest.Wait()
+			h.srv.Collect(time.Now())
+			h.srv.Release()
+			if used, _, _, _ := h.srv.ReportMemory(); used < x.least || used > x.most {
+				t.Errorf("with %d KiB of messages, reports take %d KiB, want %d to %d", x.messages>>10, used>>10, x.least>>10, x.most>>10)
+			}
+		}
+	})
+}
+
+// TestReleasedReportsAreUsedAgain asserts that the reports of an ordinary fleet take the memory of one
+// collection, not that of two.
+func TestReleasedReportsAreUsedAgain(t *testing.T) {
+	inBubble(t, lrs.Options{ReportBurst: -1}, func(h *harness) {
+		some := slices.Repeat([]*endpointv3.ClusterStats{stats("a", 10, time.Second)}, 5_000)
+		c, _ := h.greet(grpcNode())
+		defer c.cancel()
+		var seen []*load.ServiceReport // where the reports are in memory
+		for range 8 {
+			c.report(some...)
+			synctest.Wait()
+			windows := h.srv.Collect(time.Now())
+			at := &windows[0].Reports[0].Services[0]
+			if !slices.Contains(seen, at) {
+				seen = append(seen, at)
+			}
+			h.srv.Release()
+		}
+		if len(seen) > 2 { // the first one grows
+			t.Errorf("8 reports of a stream lie in %d places, want them in the same one", len(seen))
 		}
 	})
 }

@@ -195,12 +195,12 @@ type buffer struct {
 	window [1]load.Report
 }
 
-// bufferPool lets reports use memory again: collected reports are no longer needed at the next
-// collection.
+// bufferPool lets reports use memory again, as soon as the collector has released them.
 type bufferPool struct {
 	mu    sync.Mutex
 	spare []*buffer // ready for use
-	lent  []*buffer // of the reports collected last
+	lent  []*buffer // of the reports that the collector has
+	out   bool      // it has some
 }
 
 // take returns a buffer for a report.
@@ -217,15 +217,36 @@ func (r *bufferPool) take() *buffer {
 	return out
 }
 
-// turn makes the lent buffers ready for use, and returns an empty list for those that will be
-// lent next. Buffers that were not taken since the last turn are too many, and are freed.
-func (r *bufferPool) turn() []*buffer {
+// list returns an empty list for the buffers that are lent next.
+func (r *bufferPool) list() []*buffer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.lent[:0]
+}
+
+// lend notes the buffers whose reports are collected.
+func (r *bufferPool) lend(buffers []*buffer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lent, r.out = buffers, true
+}
+
+// release makes the lent buffers ready for use, or frees them. Those that were not taken since
+// the last collection are too many, and are freed, too.
+func (r *bufferPool) release(reuse bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.out {
+		return
+	}
 	next := r.spare
-	r.spare, r.lent = r.lent, nil
 	clear(next)
-	return next[:0]
+	r.spare, r.out = r.lent, false
+	if !reuse {
+		clear(r.spare)
+		r.spare = r.spare[:0]
+	}
+	r.lent = next[:0]
 }
 
 // forget frees the buffers that are ready for use, when the reports themselves take much memory.
@@ -233,13 +254,6 @@ func (r *bufferPool) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.spare = nil
-}
-
-// lend notes the buffers whose reports are collected.
-func (r *bufferPool) lend(buffers []*buffer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lent = buffers
 }
 
 const (

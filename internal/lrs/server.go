@@ -64,10 +64,15 @@ type Options struct {
 	// an interval count. Further reports are ignored, and the stream is read slowly. 0 = 64,
 	// negative = reports come as often as they like.
 	ReportBurst int
-	// ReportMemory bounds the memory of the reports that wait to be collected, in bytes; an
-	// address without certificate may use an eighth. Reports above that are ignored.
+	// ReportMemory is how much memory reports may make the process take until they are collected
+	// and released, in bytes. Half of it may be in use, since the heap grows further before Go collects
+	// garbage, and the streams that bring them take memory, too; an address without certificate may use an eighth. Reports above that are ignored.
 	ReportMemory int
-	FirstWait    time.Duration // how long a stream may say nothing before its first message
+	// Messages returns the memory of messages that clients have sent, in bytes. It counts beside
+	// reports, up to half of what they may use: a flood of reports is one of messages, too. nil = it
+	// does not count.
+	Messages  func() int64
+	FirstWait time.Duration // how long a stream may say nothing before its first message
 
 	Log        *slog.Logger          // default: nothing is logged
 	Registerer prometheus.Registerer // default: metrics are kept but not exported
@@ -127,7 +132,7 @@ func New(opts Options) *Server {
 		opts:    opts,
 		log:     opts.Log,
 		metrics: newMetrics(opts.Registerer),
-		budget:  reportBudget{most: opts.ReportMemory},
+		budget:  newReportBudget(opts.ReportMemory, opts.Messages),
 		joining: make(chan struct{}, joinedAtOnce),
 		stopped: make(chan struct{}),
 	}
@@ -187,14 +192,15 @@ func (s *Server) settings() *settings {
 
 // Collect returns the windows of all streams since the last call, in order of the streams. A
 // stream that has closed since then comes once more, with Closed set. The windows belong to the
-// caller until the next call, which uses the memory of both again.
+// caller until it calls Release or Collect, after which their memory is used again.
 func (s *Server) Collect(time.Time) []load.StreamWindow {
 	s.Refresh()
-	bufs := s.buffers.turn()
-	if _, fullest := s.budget.use(); 2*fullest > s.budget.most/accountReports {
+	s.Release()
+	s.budget.collected() // first: reports that arrive during the collection belong to the next one
+	if s.budget.large() {
 		s.buffers.forget()
 	}
-	s.budget.collected() // first: reports that arrive during the collection belong to the next one
+	bufs := s.buffers.list()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := slices.Grow(s.handed[:0], len(s.streams)+len(s.ended))
@@ -210,6 +216,16 @@ func (s *Server) Collect(time.Time) []load.StreamWindow {
 	s.handed = out
 	slices.SortFunc(out, func(a, b load.StreamWindow) int { return cmp.Compare(a.Stream, b.Stream) })
 	return out
+}
+
+// Release says that the windows of the last Collect are no longer needed. Their memory counts, and
+// is not used again, until then.
+func (s *Server) Release() {
+	s.mu.Lock()
+	clear(s.handed)
+	s.mu.Unlock()
+	s.buffers.release(!s.budget.large())
+	s.budget.released()
 }
 
 // Client describes an open stream.
@@ -253,12 +269,12 @@ func (s *Server) Streams() (open, most int) {
 	return len(s.streams), s.opts.MaxStreams
 }
 
-// ReportMemory returns the size of the reports that wait to be collected, or that were collected
-// last if that is more, and its limit, in bytes; and the same of the address without certificate
-// that uses most.
+// ReportMemory returns the size of the reports in memory, or of those that were collected last if
+// that is more, and its limit, in bytes; and the same of the address without certificate that
+// uses most.
 func (s *Server) ReportMemory() (used, most, fullest, mostOfOne int64) {
 	all, of := s.budget.use()
-	return int64(all), int64(s.budget.most), int64(of), int64(s.budget.most / accountReports)
+	return int64(all), int64(s.budget.most), int64(of), int64(s.budget.mostOfOne)
 }
 
 // streamName is the one method of load reporting, in every API version.

@@ -120,6 +120,9 @@ type groupReports struct {
 // Collect implements [control.Reports].
 func (g groupReports) Collect(now time.Time) []load.StreamWindow { return g.Windows(now) }
 
+// Release implements [control.Reports].
+func (g groupReports) Release() { g.own.Release() }
+
 // Refresh implements [control.Reports].
 func (g groupReports) Refresh() { g.own.Refresh() }
 

@@ -23,6 +23,7 @@ import (
 // Reports is where load reports of this replica's own clients come from.
 type Reports interface {
 	Collect(now time.Time) []load.StreamWindow
+	Release() // of what Collect returned
 }
 
 // Clients is the stream layer of this replica.
@@ -138,7 +139,8 @@ func (r *Relay) Forget() {
 	clear(r.replicas)
 }
 
-// Windows returns the load reports of the whole fleet; see [control.Reports].
+// Windows returns the load reports of the whole fleet; see [control.Reports]. Those of this
+// replica's own clients are valid until they are released.
 func (r *Relay) Windows(now time.Time) []load.StreamWindow {
 	own := r.reports.Collect(now)
 	out := r.ownWarm(own, now)

@@ -32,6 +32,7 @@ func (h *here) Subscriptions() []xds.Subscription { return h.subscribed }
 type reports struct{ *here }
 
 func (r reports) Collect(time.Time) []load.StreamWindow { return r.windows }
+func (r reports) Release()                              {}
 
 type checkers struct{ *here }
 

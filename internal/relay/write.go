@@ -59,6 +59,7 @@ func (r *Relay) Observations(now time.Time, healthOnly, warm bool) []*peerv1.Obs
 	var out []*peerv1.Observations
 	if !healthOnly {
 		reported := windows(r.reports.Collect(now), now)
+		r.reports.Release()
 		if warm {
 			out = r.recent(now)
 		}

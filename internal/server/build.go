@@ -161,8 +161,8 @@ func (s *Server) buildServices() {
 
 		EndpointGranularity: s.settings.Fixed.XDS.EndpointLoad, MaxStreams: s.settings.Fixed.XDS.MaxStreams,
 		Admit: s.gate.Admits(identity.RoleClient), MayReport: reporters.May, Place: s.providers.Place, Account: listen.ReportingAccount,
-		ReportMemory: s.settings.Fixed.XDS.Limits().ReportMegabytes << 20,
-		Log:          s.log, Registerer: s.metrics,
+		ReportMemory: s.settings.Fixed.XDS.Limits().ReportMegabytes << 20, Messages: s.gate.MessageMemory,
+		Log: s.log, Registerer: s.metrics,
 	})
 	checkers := hds.New(hds.Options{
 		Interval: s.settings.Interval,

@@ -41,6 +41,7 @@ var (
 	endpointBytes = sizeOf[load.EndpointReport]()
 	metricBytes   = sizeOf[load.MetricSum]()
 	dropBytes     = sizeOf[load.DropCount]()
+	nameBytes     = sizeOf[string]()
 )
 
 func sizeOf[T any]() int { return int(reflect.TypeFor[T]().Size()) }

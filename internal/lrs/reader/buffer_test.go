@@ -1,10 +1,13 @@
 package reader_test
 
 import (
+	"bytes"
 	"fmt"
+	"math"
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,35 +154,96 @@ func TestBytesOfBuffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	many, _ := largeReport(t, 2000, 0)
+	same := func(data []byte) func(int) []byte { return func(int) []byte { return data } }
 	for name, test := range map[string]struct {
-		data []byte
+		data func(i int) []byte
 		most int // KiB, 0 = any
+		over int // quarters of what it takes that a buffer may say
 	}{
-		"one": {one, 6}, "clusters": {many, 0}, "localities": {wideReport(t, 10, 1000), 0}, "endpoints": {detailed, 0},
-		"unknown": {strangers, 4}, "one and unknown": {slices.Concat(one, strangers), 8},
+		"one": {same(one), 6, 5}, "clusters": {same(many), 0, 5}, "localities": {same(wideReport(t, 10, 1000)), 0, 5}, "endpoints": {same(detailed), 0, 5},
+		"unknown": {same(strangers), 4, 5}, "one and unknown": {same(slices.Concat(one, strangers)), 8, 5},
+		"refused":                {same(refusedReport(t)), 8, 5},
+		"metrics of a report":    {func(i int) []byte { return namedReport(t, i) }, 0, 5},
+		"localities of a report": {func(i int) []byte { return placedReport(t, i, 1) }, 0, 5},
+		"localities in parts":    {func(i int) []byte { return placedReport(t, i, 2) }, 0, 8}, // no client sends such: the first part counts, too
 	} {
 		var reports reader.ReportReader
 		buffers := make([]reader.ReportBuffer, 50)
-		read := func(into *reader.ReportBuffer) {
+		kept := make([]load.Report, len(buffers))
+		read := func(i int, into *reader.ReportBuffer) (out load.Report) {
 			o := &reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: into}
-			if _, _, err := reports.Read(test.data, o); err != nil {
+			out, _, err := reports.Read(test.data(i), o)
+			if err != nil {
 				t.Fatal(err)
 			}
+			return out
 		}
-		read(&reader.ReportBuffer{}) // what the reader remembers
+		read(-1, &reader.ReportBuffer{}) // what the reader remembers
 		before, told := inUse(), 0
 		for i := range buffers {
-			read(&buffers[i])
+			kept[i] = read(i, &buffers[i])
 			told += buffers[i].Bytes()
 		}
 		took := inUse() - before
 		runtime.KeepAlive(buffers)
+		runtime.KeepAlive(kept)
 		const little = 4 << 10 // of a buffer that is hardly used
-		if told < took/2-len(buffers)*little || told > took*5/4+len(buffers)*little {
+		if told < took/2-len(buffers)*little || told > took*test.over/4+len(buffers)*little {
 			t.Errorf("%s: buffers take %d KiB and say %d", name, took>>10, told>>10)
 		}
 		if each := took / len(buffers) >> 10; test.most > 0 && each > test.most {
 			t.Errorf("%s: a report takes %d KiB, want at most %d", name, each, test.most)
 		}
 	}
+}
+
+// refusedReport is on one service, 5,000 times, with more requests than a client can send.
+func refusedReport(t *testing.T) []byte {
+	t.Helper()
+	m := &loadstatsv3.LoadStatsRequest{}
+	for range 5000 {
+		m.ClusterStats = append(m.ClusterStats, &endpointv3.ClusterStats{ClusterName: "cluster-000", TotalDroppedRequests: math.MaxUint64})
+	}
+	return encodedReport(t, m)
+}
+
+// namedReport is the report of a number: its metrics have long names that no other report has.
+func namedReport(t *testing.T, number int) []byte {
+	t.Helper()
+	c := &endpointv3.ClusterStats{ClusterName: "cluster-000"}
+	for i := range 20 {
+		l := &endpointv3.UpstreamLocalityStats{Locality: &corev3.Locality{Region: "region-1", Zone: fmt.Sprint(i)}, TotalIssuedRequests: 10}
+		for j := range 50 {
+			l.LoadMetricStats = append(l.LoadMetricStats, &endpointv3.EndpointLoadMetricStats{
+				MetricName: fmt.Sprintf("%0*d", 300+300*(j%2), 1000*(number+1)+50*i+j), NumRequestsFinishedWithMetric: 1, TotalMetricValue: 1,
+			})
+		}
+		c.UpstreamLocalityStats = append(c.UpstreamLocalityStats, l)
+	}
+	return encodedReport(t, &loadstatsv3.LoadStatsRequest{ClusterStats: []*endpointv3.ClusterStats{c}})
+}
+
+// placedReport is the report of a number: it is on localities with long names that no other report
+// has. A message may hold a locality in several parts.
+func placedReport(t *testing.T, number, parts int) []byte {
+	t.Helper()
+	c := &endpointv3.ClusterStats{ClusterName: "cluster-000"}
+	for i := range 1000 {
+		part := encodedReport(t, &endpointv3.UpstreamLocalityStats{
+			Locality: &corev3.Locality{Region: fmt.Sprintf("%0200d", number), Zone: fmt.Sprintf("%0200d", i), SubZone: strings.Repeat("a", 200)},
+		})
+		l := &endpointv3.UpstreamLocalityStats{TotalIssuedRequests: 10}
+		l.ProtoReflect().SetUnknown(bytes.Repeat(part, parts))
+		c.UpstreamLocalityStats = append(c.UpstreamLocalityStats, l)
+	}
+	return encodedReport(t, &loadstatsv3.LoadStatsRequest{ClusterStats: []*endpointv3.ClusterStats{c}})
+}
+
+func encodedReport(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

@@ -311,7 +311,17 @@ func (r *clusterReader) release() {
 // name returns a string; false when it is not valid UTF-8.
 func (r *clusterReader) name(encoded []byte) (string, bool) {
 	r.share()
-	return r.names.name(encoded)
+	s, made, ok := r.names.name(encoded)
+	r.buffer.beside += made
+	return s, ok
+}
+
+// address returns an address as host:port; empty for an address that is no socket.
+func (r *clusterReader) address(encoded []byte) (string, bool) {
+	r.share()
+	s, made, ok := r.names.address(encoded)
+	r.buffer.beside += made
+	return s, ok
 }
 
 // clusterHead holds the fields of a cluster that are read first.

@@ -55,8 +55,7 @@ func (r *clusterReader) plainEndpoint(b []byte, out *load.EndpointReport) bool {
 	if fields, ok := v.Read(b); !ok || fields&^known != 0 {
 		return false
 	}
-	r.share()
-	text, ok := r.names.address(address)
+	text, ok := r.address(address)
 	if !ok {
 		return false
 	}
@@ -100,10 +99,10 @@ func (r *clusterReader) endpoint(encoded []byte, out *load.EndpointReport) bool 
 	switch parts {
 	case 0:
 	case 1:
-		r.share()
-		out.Address, ok = r.names.address(first)
+		out.Address, ok = r.address(first)
 	default:
 		out.Address = whole.text()
+		r.buffer.beside += len(out.Address)
 	}
 	return ok
 }

@@ -72,6 +72,7 @@ func (r *clusterReader) anyLocality(encoded []byte, out *load.LocalityReport) bo
 	if h.at == nil && !h.merged.IsZero() {
 		whole := h.merged
 		h.at = &whole
+		r.buffer.beside += placeBytes(&whole)
 	}
 	if h.priority > maxReportPriority {
 		return r.refuse(rpc.RejectLocality, "priority: %d, want at most %d", h.priority, maxReportPriority)
@@ -197,7 +198,8 @@ func (r *clusterReader) place(encoded []byte, where *uint8) (*isobar.Locality, b
 		return seen.locality, true
 	}
 	r.share()
-	l, ok := r.names.locality(encoded)
+	l, made, ok := r.names.locality(encoded)
+	r.buffer.beside += made
 	if ok && l.encoded != "" {
 		*seen = l
 	}

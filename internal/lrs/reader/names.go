@@ -34,7 +34,7 @@ const (
 
 // remember notes a value under its bytes; the read lock is held and is held
 // again afterwards.
-func remember[T any](n *reportNames, table *map[string]T, encoded []byte, value T) {
+func remember[T any](n *reportNames, table *map[string]T, encoded string, value T) {
 	if len(encoded) > maxRememberedSize {
 		return
 	}
@@ -45,43 +45,51 @@ func remember[T any](n *reportNames, table *map[string]T, encoded []byte, value 
 	if *table == nil || len(*table) >= maxRemembered {
 		*table = map[string]T{}
 	}
-	(*table)[string(encoded)] = value
+	(*table)[encoded] = value
 }
 
+// The functions below also return made, the memory of what was not remembered, in bytes. A report
+// that holds it counts it: clients may send other names all the time, and the tables forget.
+
 // name returns a string; false when it is not valid UTF-8.
-func (n *reportNames) name(encoded []byte) (string, bool) {
+func (n *reportNames) name(encoded []byte) (s string, made int, ok bool) {
 	if s, ok := n.names[string(encoded)]; ok {
-		return s, true
+		return s, 0, true
 	}
 	if !utf8.Valid(encoded) {
-		return "", false
+		return "", 0, false
 	}
-	s := string(encoded)
-	remember(n, &n.names, encoded, s)
-	return s, true
+	s = string(encoded)
+	remember(n, &n.names, s, s)
+	return s, len(s), true
 }
 
 // locality returns a locality. It tells false for bytes that are no locality, and
 // for one of which a part is too long.
-func (n *reportNames) locality(encoded []byte) (place, bool) {
+func (n *reportNames) locality(encoded []byte) (found place, made int, ok bool) {
 	if l, ok := n.localities[string(encoded)]; ok {
-		return l, true
+		return l, 0, true
 	}
 	var (
 		l  isobar.Locality
 		at place
 	)
 	if !mergeLocality(&l, encoded) || longest(l) > rpc.MaxLocalityName {
-		return at, false
+		return at, 0, false
 	}
 	if !l.IsZero() {
-		at.locality = &l
+		at.locality, made = &l, placeBytes(&l)
 	}
 	if len(encoded) <= maxRememberedSize {
 		at.encoded = string(encoded)
-		remember(n, &n.localities, encoded, at)
+		remember(n, &n.localities, at.encoded, at)
 	}
-	return at, true
+	return at, made, true
+}
+
+// placeBytes is the memory of a locality that nothing shares.
+func placeBytes(l *isobar.Locality) int {
+	return sizeOf[isobar.Locality]() + len(l.Region) + len(l.Zone) + len(l.SubZone)
 }
 
 func longest(l isobar.Locality) int { return max(len(l.Region), len(l.Zone), len(l.SubZone)) }
@@ -120,17 +128,17 @@ type socket struct {
 }
 
 // address returns an address as host:port; empty for an address that is no socket.
-func (n *reportNames) address(encoded []byte) (string, bool) {
+func (n *reportNames) address(encoded []byte) (text string, made int, ok bool) {
 	if s, ok := n.addresses[string(encoded)]; ok {
-		return s, true
+		return s, 0, true
 	}
 	var s socket
 	if !s.merge(encoded) {
-		return "", false
+		return "", 0, false
 	}
-	text := s.text()
-	remember(n, &n.addresses, encoded, text)
-	return text, true
+	text = s.text()
+	remember(n, &n.addresses, string(encoded), text)
+	return text, len(text), true
 }
 
 func (s *socket) text() string {

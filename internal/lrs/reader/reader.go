@@ -144,7 +144,9 @@ func (r *ReportReader) Read(encoded []byte, o *ReportOptions) (out load.Report, 
 		slices.SortStableFunc(services, func(a, b load.ServiceReport) int { return strings.Compare(a.Service, b.Service) })
 	}
 	slices.Sort(cr.refused)
-	out.Services, out.Refused = services, slices.Compact(cr.refused)
+	// A copy: the list may have the same name thousands of times.
+	out.Services, out.Refused = services, slices.Clone(slices.Compact(cr.refused))
+	cr.buffer.beside += len(out.Refused) * nameBytes
 	return out, cr.unknown, nil
 }
 
