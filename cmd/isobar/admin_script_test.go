@@ -217,7 +217,7 @@ func (fixedPlan) Explain(p *plan.Plan, service string, source isobar.Locality) (
 		Service: service, Source: source, Version: p.VersionString(), Made: p.Made,
 		Summary: "us-east/b is full; 25.0% goes on to us-east/c.",
 		Mode:    isobar.ModeBounded, MaxShift: 20, Coverage: 0.96, Hold: "coverage 60%",
-		Demand: plan.DemandExplained{Rate: 1200, Raw: 1230.5, Nodes: 12, Held: 1, Service: 3000, Errors: 2.5, Measured: true},
+		Demand: plan.DemandExplained{Rate: 1200, Raw: 1230.5, Nodes: 12, Held: 1, Service: 3000, Errors: 2.5, Measured: true, ReportAge: 2.34},
 		Localities: []plan.LocalityExplained{
 			{
 				Locality: full, Price: 4.2, Cost: 4.2, Endpoints: 10, Healthy: 9, Capacity: 1125, Ceiling: 0.8, Limit: 900,

@@ -158,6 +158,9 @@ func demandLine(d *plan.DemandExplained) string {
 		return fmt.Sprintf("%.1f/s; nothing was reported from here (whole service %.1f/s)", d.Rate, d.Service)
 	}
 	parts := []string{fmt.Sprintf("raw %.1f, %s", d.Raw, plural.Count(d.Nodes, "node", "nodes"))}
+	if d.ReportAge > 0 {
+		parts = append(parts, fmt.Sprintf("newest report %.1f s old", d.ReportAge))
+	}
 	for _, part := range []struct {
 		name string
 		rate float64

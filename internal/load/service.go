@@ -144,6 +144,17 @@ func (l *SourceLoad) worthTelling() bool {
 	return l.Demand >= negligible || l.Saved > 0 || l.Nodes > 0 || l.Held > 0
 }
 
+// count adds a window, of which a part of the given weight counts.
+func (l *SourceLoad) count(w *window, weight float64) {
+	l.Raw += w.rate() * weight
+	l.Drop += w.dropped * weight
+	for _, d := range w.drops {
+		l.Drops = addDrop(l.Drops, CategoryDrop{Category: d.Category, Rate: d.Rate * weight})
+	}
+	l.Errors += w.errors * weight
+	l.Newest = later(l.Newest, w.until)
+}
+
 // hold counts a stream whose last rate is used instead of a report.
 func (l *SourceLoad) hold(rate float64, missing bool) {
 	l.Held++

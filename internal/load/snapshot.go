@@ -72,6 +72,7 @@ type SourceLoad struct {
 	// that ended first did, Last when the one that ended last did. All are zero
 	// without a fresh report.
 	Since, Until, Last time.Time
+	Newest             time.Time     // when the newest window ended, of streams with a held rate, too; zero = there is none
 	Window             time.Duration // mean length of the fresh windows
 	Landed             []LandedLoad  // sorted by locality; of streams with a fresh report only
 	Clients            []ClientLoad  // sorted by name: node.cluster

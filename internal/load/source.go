@@ -328,13 +328,8 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 		counted++
 		weight := trust * f.weight
 		rate := f.window.rate() * weight
-		l.Raw += rate
 		claimed.add(f, trust)
-		l.Drop += f.window.dropped * weight
-		for _, d := range f.window.drops {
-			l.Drops = addDrop(l.Drops, CategoryDrop{Category: d.Category, Rate: d.Rate * weight})
-		}
-		l.Errors += f.window.errors * weight
+		l.count(&f.window, weight)
 		l.Clients = addClient(l.Clients, f.stream.node.Cluster, rate)
 		sites.add(&f.window, weight)
 		if f.weight < 1 {

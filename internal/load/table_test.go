@@ -420,3 +420,20 @@ func TestMergedReportsKeepAllParts(t *testing.T) {
 	near(t, "b", s.Service("b").Source(zoneA).Raw, 2, 1e-9)
 	near(t, "c", s.Service("c").Source(zoneA).Raw, 6, 1e-9)
 }
+
+// TestNewestReport: the newest report of a source stays known while its streams are held.
+func TestNewestReport(t *testing.T) {
+	tab := table()
+	a, b := newClient(1, load.AgentGRPC), newClient(2, load.AgentGRPC)
+	b.node.ID, b.open = "other", at(0.5)
+	tab.Merge([]load.StreamWindow{a.window(report(at(1), sent(interval, 500))), b.window(report(at(1.5), sent(interval, 500)))})
+	for _, now := range []time.Time{at(2), at(5)} {
+		src := tab.Snapshot(now).Service("checkout").Source(zoneA)
+		if src == nil || !src.Newest.Equal(at(1.5)) {
+			t.Fatalf("at %s: %+v, want the report of %s", now, src, at(1.5))
+		}
+		if held := now.After(at(2)); held != (src.Held == 2) || held != (src.Nodes == 0) {
+			t.Errorf("at %s: %d streams are held, %d fresh", now, src.Held, src.Nodes)
+		}
+	}
+}

@@ -129,6 +129,9 @@ func (e *explainer) demand() DemandExplained {
 	}
 	d.Raw, d.Saved, d.Dropped, d.Errors = l.Raw, l.Saved, l.Drop, l.Errors
 	d.Nodes, d.Held, d.Measured = l.Nodes, l.Held, l.Nodes > 0 || l.Held > 0
+	if !l.Newest.IsZero() {
+		d.ReportAge = max(0, e.plan.Made.Sub(l.Newest).Seconds())
+	}
 	if !l.Since.IsZero() {
 		d.WindowMS = float64(e.plan.Made.Sub(l.Since)) / float64(time.Millisecond)
 	}

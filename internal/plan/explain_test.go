@@ -118,7 +118,7 @@ func TestExplainNamesWhatBinds(t *testing.T) {
 func TestExplainShowsTheNumbers(t *testing.T) {
 	p := ticks(t, threeZones(t), 12, map[string]float64{"us/a": 1200, "us/b": 100})
 	e := explain(t, p, "us/a")
-	if e.Demand.Rate != 1200 || e.Demand.Service != 1300 || !e.Demand.Measured || e.Demand.Nodes != 3 {
+	if e.Demand.Rate != 1200 || e.Demand.Service != 1300 || !e.Demand.Measured || e.Demand.Nodes != 3 || e.Demand.ReportAge != 2 {
 		t.Errorf("demand %+v", e.Demand)
 	}
 	if len(e.Localities) != 3 || e.Localities[0].Locality != loc("us/a") || e.Localities[2].Locality != loc("eu/a") {

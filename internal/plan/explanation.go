@@ -93,6 +93,8 @@ type DemandExplained struct {
 	Service     float64 `json:"service"`     // demand of the whole service, all sources
 	Measured    bool    `json:"measured"`    // false: nothing was ever reported from here
 	WindowMS    float64 `json:"window_ms"`   // age of the oldest part of raw when the plan was made
+
+	ReportAge float64 `json:"report_age_seconds,omitempty"` // age of the newest load report from here when the plan was made; 0 = none is known
 }
 
 // LocalityExplained is one locality of the service as seen from the source.

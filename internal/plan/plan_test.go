@@ -50,7 +50,7 @@ func demand(now time.Time, service string, rates map[string]float64) *load.Snaps
 	s := load.ServiceLoad{Name: service, Coverage: 1, Covered: true}
 	for _, name := range []string{"", "eu/a", "us/a", "us/b"} {
 		if r, ok := rates[name]; ok {
-			s.Sources = append(s.Sources, load.SourceLoad{Source: loc(name), Demand: r, Raw: r, Nodes: 3, Since: now.Add(-5 * time.Second)})
+			s.Sources = append(s.Sources, load.SourceLoad{Source: loc(name), Demand: r, Raw: r, Nodes: 3, Since: now.Add(-5 * time.Second), Newest: now.Add(-2 * time.Second)})
 		}
 	}
 	return &load.Snapshot{At: now, Services: []load.ServiceLoad{s}}
