@@ -51,6 +51,7 @@ func (s *orders) operatorState(p *plan.Plan, name string) string {
 	}
 	for _, o := range s.opts.Objects.Overrides() {
 		if o.Service == name {
+			o.Who, o.Reason = "", "" // only the replica that got the order knows them
 			seen.Overrides = append(seen.Overrides, o)
 		}
 	}

@@ -250,6 +250,17 @@ func (c contents) setHealth(service, address string, h isobar.HealthStatus, now 
 	return c, nil
 }
 
+// ordered adds an order, which the next revision carries.
+func (c contents) ordered(o Order) contents {
+	o.Revision = c.revision + 1
+	if svc, ok := c.effective(o.Service); ok {
+		o.What = whatOf(&svc.Service, &o)
+	}
+	kept := c.orders[max(0, len(c.orders)+1-maxOrders):]
+	c.orders = append(slices.Clone(kept), o)
+	return c
+}
+
 // pruned drops overrides of endpoints that are gone: an address that comes
 // back may be another machine.
 func (c contents) pruned() contents {

@@ -25,28 +25,6 @@ type Order struct {
 	addresses []string
 }
 
-// Ordered returns the orders in force that came after a revision of the topology, up to another.
-func (r *Registry) Ordered(after, upTo uint64) []Order {
-	var out []Order
-	for _, o := range r.state.Load().orders {
-		if o.Revision > after && o.Revision <= upTo {
-			out = append(out, o)
-		}
-	}
-	return out
-}
-
-// ordered adds an order, which the next revision carries.
-func (c contents) ordered(o Order) contents {
-	o.Revision = c.revision + 1
-	if svc, ok := c.effective(o.Service); ok {
-		o.What = whatOf(&svc.Service, &o)
-	}
-	kept := c.orders[max(0, len(c.orders)+1-maxOrders):]
-	c.orders = append(slices.Clone(kept), o)
-	return c
-}
-
 // whatOf describes an order for people.
 func whatOf(svc *isobar.Service, o *Order) string {
 	var places []isobar.Locality

@@ -416,3 +416,14 @@ func localitiesOf(t *isobar.Topology, service string) map[string]isobar.Locality
 	}
 	return out
 }
+
+// Ordered returns the orders in force that came after a revision of the topology, up to another.
+func (r *Registry) Ordered(after, upTo uint64) []Order {
+	var out []Order
+	for _, o := range r.state.Load().orders {
+		if o.Revision > after && o.Revision <= upTo {
+			out = append(out, o)
+		}
+	}
+	return out
+}

@@ -69,7 +69,7 @@ type Options struct {
 	// garbage, and the streams that bring them take memory, too; an address without certificate may use an eighth. Reports above that are ignored.
 	ReportMemory int
 	// Messages returns the memory of messages that clients have sent, in bytes. It counts beside
-	// reports, up to half of what they may use: a flood of reports is one of messages, too. nil = it
+	// reports, up to half of the memory that they may use: a flood of reports is one of messages, too. nil = it
 	// does not count.
 	Messages  func() int64
 	FirstWait time.Duration // how long a stream may say nothing before its first message

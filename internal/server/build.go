@@ -207,9 +207,9 @@ func (s *Server) buildLoop() error {
 		SurveyEvery: func() time.Duration { return s.settings.Current().N1Interval },
 		Topology:    s.registry, Checkers: checkers{s.services.hds}, Reports: s.services.lrs, Clients: s.services.xds, State: newLoopState(s.opts.Store),
 		Outdated: s.providers.Outdated, Ordered: orderedIn(s.registry),
-		Views:    func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
-		Changed:  s.archiver.Add,
-		Silent:   s.clients.SilentOf, Boot: s.opts.Boot,
+		Views:   func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
+		Changed: s.archiver.Add,
+		Silent:  s.clients.SilentOf, Boot: s.opts.Boot,
 		ExceptionsOnly: func() bool { return s.settings.Current().MetricsExceptions },
 		Log:            s.log, Registerer: s.metrics,
 	}

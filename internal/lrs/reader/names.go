@@ -48,8 +48,8 @@ func remember[T any](n *reportNames, table *map[string]T, encoded string, value 
 	(*table)[encoded] = value
 }
 
-// The functions below also return made, the memory of what was not remembered, in bytes. A report
-// that holds it counts it: clients may send other names all the time, and the tables forget.
+// The functions below also return made, the memory for new texts, in bytes. The report that has
+// them counts it: clients may send other names all the time, and the tables forget.
 
 // name returns a string; false when it is not valid UTF-8.
 func (n *reportNames) name(encoded []byte) (s string, made int, ok bool) {
