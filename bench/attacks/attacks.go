@@ -24,8 +24,8 @@ type attack struct {
 	deaf       bool // nothing is read
 	do         func(c *rawclient.Attacker) error
 
-	// shared are the budgets beside that of messages which the attack uses: one address may use a small part of
-	// them, many addresses all.
+	// shared is the budget that the attack is about, if it is not that of messages: one address may use a small
+	// part of it, many addresses all.
 	shared int64
 
 	// rest replaces do: it attacks the listener for REST until the attack ends, over TLS, from one of many

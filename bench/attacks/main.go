@@ -23,11 +23,12 @@ import (
 // may be resident, for all that the process holds.
 const budget = 512 << 20
 
-// most is how much the attack from so many addresses may make resident.
+// most is how much the attack from so many addresses may make resident: a quarter more than the budget
+// that it is about, not than the sum of all budgets.
 func (a attack) most(addresses int) int64 {
 	allowed := int64(budget)
 	if addresses > 1 {
-		allowed += a.shared
+		allowed = max(allowed, a.shared)
 	}
 	return allowed / 4 * 5
 }
