@@ -74,7 +74,7 @@ func TestStatusTellsWhatNeedsAttention(t *testing.T) {
 			w.read("127.0.0.1", "/v1/status", &s)
 			told := strings.Join(admin.AttentionTexts(s.Attention), "\n")
 			for _, want := range []string{
-				"not saved: the plan: write: no space left on device", "checkout: no endpoint in eu/a is healthy",
+				"not saved: the plan: write: no space left on device", "checkout: operators took all endpoints in eu/a out of traffic",
 			} {
 				if !strings.Contains(told, want) {
 					t.Errorf("%q is not among\n%s", want, told)
