@@ -219,14 +219,25 @@ Isobar settled both times and served all that capacity, hang and loss allow.
 	}
 }
 
+// smallDemo is a quarter of the demo: the race detector makes requests expensive.
+func smallDemo() fleet.Scenario {
+	s := fleet.DefaultScenario()
+	s.Slot = 250 * time.Millisecond
+	s.ServiceTime *= 4
+	s.Step.Rate /= 4
+	for i := range s.Zones {
+		s.Zones[i].Rate /= 4
+	}
+	return s
+}
+
 // TestDemoCommand runs the whole demo with phases too short to settle in, and a
 // hang that may be too short to be found: both
 // modes are played with the real server, progress and verdict come out where
 // they should, and the error says what the verdict says.
 func TestDemoCommand(t *testing.T) {
 	t.Parallel()
-	s := fleet.DefaultScenario()
-	s.Slot = 250 * time.Millisecond
+	s := smallDemo()
 	s.Deadline = time.Second
 	s.Hang.After, s.Hang.For = 0, 10*s.Slot
 	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 0, 3*s.Slot, 14*s.Slot, 3*s.Slot
@@ -261,8 +272,7 @@ func TestDemoCommand(t *testing.T) {
 // TestDemoKeep leaves the fleet running until it is interrupted.
 func TestDemoKeep(t *testing.T) {
 	t.Parallel()
-	s := fleet.DefaultScenario()
-	s.Slot = 250 * time.Millisecond
+	s := smallDemo()
 	s.Hang.For = 0
 	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 0, 3*s.Slot, 0, 3*s.Slot
 	ctx, cancel := context.WithCancel(t.Context())
