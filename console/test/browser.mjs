@@ -623,7 +623,7 @@ async function act(address, page, other) {
   await other.getByText('The service was changed meanwhile.').waitFor();
   assert.ok(await other.getByRole('button', drainOrder).isDisabled());
   await page.getByRole('button', { name: 'End the drain…' }).click();
-  await page.getByRole('button', { name: /^End the drain us-east\/b (now|despite this)$/ }).click();
+  await page.getByRole('button', { name: /^End the drain of us-east\/b (now|despite this)$/ }).click();
   await page.getByText(/End the drain: 2 endpoints/).waitFor();
   await page.getByRole('button', { name: 'Pause…' }).click();
   await page.getByLabel('Who you are').fill(markup);
