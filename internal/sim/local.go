@@ -62,7 +62,7 @@ func newFailover(w *world) (balancer, error) { return &failover{w: w}, nil }
 func (b *failover) health(time.Duration) error {
 	for _, s := range b.w.services {
 		for _, g := range s.groups {
-			a := g.failover(s.endpointGroup)
+			a := g.failover()
 			for _, c := range g.clients {
 				if c.ejections != nil {
 					b.reroute(c)
@@ -84,7 +84,7 @@ func (b *failover) outliers(*client) Ejection { return b.w.sc.Ejection }
 // ignores the weights of localities.
 func (b *failover) reroute(c *client) {
 	s := c.population.group.service
-	a := c.population.group.failover(s.endpointGroup)
+	a := c.population.group.failover()
 	tiers, hosts := make([][]int, len(a.Priorities)), make([]dataplane.Hosts, len(a.Priorities))
 	for p := range a.Priorities {
 		for _, lw := range a.Priorities[p] {
@@ -115,7 +115,7 @@ func (b *failover) reroute(c *client) {
 }
 
 // failover puts the sites into priorities by what they share with the source.
-func (g *group) failover(seen func(site int) *isobar.EndpointGroup) *isobar.Assignment {
+func (g *group) failover() *isobar.Assignment {
 	s := g.service
 	a := &isobar.Assignment{
 		Service: s.spec.Name, Source: g.source,
@@ -132,7 +132,7 @@ func (g *group) failover(seen func(site int) *isobar.EndpointGroup) *isobar.Assi
 			tier = 1
 		}
 		weight := uint32(s.sites[i].end - s.sites[i].first) //nolint:gosec // a count
-		tiers[tier] = append(tiers[tier], isobar.LocalityWeight{EndpointGroup: seen(i), Weight: max(1, weight)})
+		tiers[tier] = append(tiers[tier], isobar.LocalityWeight{EndpointGroup: s.endpointGroup(i), Weight: max(1, weight)})
 	}
 	for _, t := range tiers {
 		if len(t) > 0 {
