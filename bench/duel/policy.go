@@ -29,7 +29,7 @@ var policies = []policy{
 	{Name: "zone-aware", About: "zone-aware routing within the region, then the other region", cluster: zoneAware},
 	{
 		Name: "weights", About: "static locality weights, made by someone who knew demand and capacity before the event",
-		cluster: weighted, simulated: sim.NameStatic,
+		cluster: weighted, simulated: sim.NameStaticMean,
 	},
 	{Name: "load-aware", About: "load_aware_locality over all zones", cluster: loadAware(false), simulated: "load-aware"},
 	{Name: "load-aware-region", About: "load_aware_locality within the region, then the other region", cluster: loadAware(true)},

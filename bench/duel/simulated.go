@@ -56,7 +56,7 @@ func simulate(ctx context.Context, o *settings, s *scenario) (map[string]simulat
 		return nil, err
 	}
 	var chosen []sim.Policy
-	for _, p := range sim.Policies() {
+	for _, p := range append(sim.Policies(), sim.StaticMean()) {
 		if slices.ContainsFunc(policies, func(d policy) bool { return d.simulated == p.Name }) {
 			chosen = append(chosen, p)
 		}

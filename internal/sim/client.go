@@ -33,6 +33,7 @@ type client struct {
 	turn   []int     // per site: the endpoint that was chosen last
 
 	ejections []ejection // per endpoint; nil = it ejects none
+	workers   workers    // where it ejects any
 	outlier   Ejection   // by which it does
 	blind     bool       // it knows of endpoints only by its own requests
 	limit     uint32     // of requests in progress; 0 = none
@@ -118,10 +119,10 @@ func clientsOf(services []*service) iter.Seq[*client] {
 const ackShare = 0.95
 
 func (w *world) obey(c *client, p *push) {
-	g, before := c.population.group, c.base
+	g, before, old := c.population.group, c.base, c.assignment
 	c.assignment, c.base = p.assignment, p.base
-	if c.ejects() {
-		w.ejecting.reroute(c)
+	if c.ejections != nil {
+		w.requests.update(c, w.now.Seconds(), sameEndpoints(old, c.assignment))
 	} else {
 		c.use(g.routeOf(p.assignment, c.kind, c.population.class))
 	}
@@ -132,6 +133,20 @@ func (w *world) obey(c *client, p *push) {
 	if g.acked.IsZero() && float64(g.obeying) >= ackShare*float64(len(g.clients)) {
 		g.acked = startTime.Add(p.due)
 	}
+}
+
+// sameEndpoints reports whether two assignments have the same endpoints in each priority,
+// whatever their weights.
+func sameEndpoints(a, b *isobar.Assignment) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.EqualFunc(a.Priorities, b.Priorities, func(x, y []isobar.LocalityWeight) bool {
+		return slices.EqualFunc(x, y, func(x, y isobar.LocalityWeight) bool {
+			return x.EndpointGroup == y.EndpointGroup || x.Locality == y.Locality &&
+				slices.EqualFunc(x.Endpoints, y.Endpoints, func(x, y isobar.WeightedEndpoint) bool { return x.Address == y.Address })
+		})
+	})
 }
 
 // publish sends an assignment to all clients of a group, unless they have it or
@@ -355,6 +370,18 @@ func (w *world) recluster(c *client, limit uint32) {
 	if c.ejections != nil {
 		clear(c.ejections)
 		c.outlier = w.ejecting.outliers(c)
-		w.ejecting.reroute(c)
+		w.requests.update(c, w.now.Seconds(), false)
 	}
+}
+
+// full reports whether the client may have no more requests in progress.
+func (c *client) full() bool {
+	if c.limit == 0 {
+		return false
+	}
+	busy := 0.0
+	for i := range c.counts {
+		busy += c.counts[i].busy
+	}
+	return busy >= float64(c.limit)
 }

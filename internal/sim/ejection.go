@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"cmp"
+	"slices"
 	"time"
 )
 
@@ -36,16 +38,19 @@ type ejection struct {
 	failures int // in a row
 	out      bool
 	since    float64 // seconds, of the ejection
+	back     float64 // seconds, of the end of the last one
 	times    int     // ejections, less one for each interval since the last
 
 	requests, failed int // in this interval
 }
 
-// available reports whether a client may send to an endpoint, as far as it knows.
+// available reports whether a client may send to an endpoint, as far as its main thread knows.
 func (c *client) available(e int) bool {
-	if c.ejections != nil && c.ejections[e].out {
-		return false
-	}
+	return (c.ejections == nil || !c.ejections[e].out) && c.knowsUp(e)
+}
+
+// knowsUp reports whether a client knows of no failed health check of an endpoint.
+func (c *client) knowsUp(e int) bool {
 	return c.blind || c.population.group.service.endpoints[e].usable
 }
 
@@ -59,7 +64,8 @@ func (w *world) eject(b balancer) {
 		c.outlier = x.outliers(c)
 		if c.outlier.Consecutive > 0 {
 			w.ejecting, c.blind = x, !c.outlier.served
-			c.ejections = make([]ejection, len(c.population.group.service.endpoints))
+			n := len(c.population.group.service.endpoints)
+			c.ejections, c.workers = make([]ejection, n), newWorkers(n)
 		}
 	}
 }
@@ -77,55 +83,86 @@ func (w *world) judge(c *client, endpoint int, at float64, ok bool) {
 		x.failed++
 	}
 	if !x.out && x.failures >= c.outlier.Consecutive {
-		x.leave(at)
-		w.ejecting.reroute(c)
+		x.leave(&c.outlier, at)
+		w.requests.update(c, at, true)
 	}
 }
 
-// leave begins an ejection.
-func (x *ejection) leave(at float64) { *x = ejection{out: true, since: at, times: x.times + 1} }
+// leave begins an ejection. It says nothing about the requests of the interval, which count on.
+func (x *ejection) leave(by *Ejection, at float64) {
+	x.out, x.since, x.failures = true, at, 0
+	if by.longest <= 0 || time.Duration(x.times)*by.Base < by.longest+by.Base {
+		x.times++
+	}
+}
 
 // readmit ends ejections that have lasted long enough, and begins those that an interval
-// shows. Each client looks at moments of its own.
+// shows. Each client looks at moments of its own. An endpoint that comes back is judged by the
+// interval before, too: where its last requests failed, it is left again at once.
+//
+// Source: Envoy, outlier_detection_impl.cc, onIntervalTimer.
 func (w *world) readmit() {
 	if w.ejecting == nil {
 		return
 	}
+	now := w.now.Seconds()
+	var order []int
 	for _, c := range w.clients {
 		every := c.outlier.Interval
 		if c.ejections == nil || (w.now+time.Duration(draw(w.sc.Seed, drawEjection, c.id)*float64(every)))%every >= w.step {
 			continue
 		}
-		changed := false
-		for e := range c.ejections {
-			if c.ejections[e].interval(&c.outlier, w.now.Seconds()) {
-				changed = true
+		order = c.order(w.sc.Seed, order[:0])
+		for _, e := range order {
+			if c.ejections[e].end(&c.outlier, now) {
+				w.requests.update(c, now, true) // each is an update of its own
 			}
 		}
-		if changed {
-			w.ejecting.reroute(c)
+		for _, e := range order {
+			if c.ejections[e].interval(&c.outlier, now) {
+				w.requests.update(c, now, true)
+			}
 		}
 	}
 }
 
-// interval ends an interval, and reports whether an ejection ended or began.
-func (x *ejection) interval(by *Ejection, now float64) bool {
-	failed := by.failing > 0 && x.requests >= by.volume && float64(x.failed) >= by.failing*float64(x.requests)
-	x.requests, x.failed = 0, 0
+// order is the one in which a client looks at its endpoints: that of a hash map, another one
+// for each client, and always the same.
+func (c *client) order(seed uint64, out []int) []int {
+	for e := range c.ejections {
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b int) int {
+		return cmp.Compare(draw(seed, drawEjection, c.id, uint64(a+1)), draw(seed, drawEjection, c.id, uint64(b+1))) //nolint:gosec // indices
+	})
+	return out
+}
+
+// end ends an ejection that has lasted long enough, and reports whether it did.
+func (x *ejection) end(by *Ejection, now float64) bool {
 	length := time.Duration(x.times) * by.Base
 	if by.longest > 0 {
 		length = min(length, by.longest)
 	}
+	if !x.out || now-x.since < length.Seconds() {
+		return false
+	}
+	x.out, x.back, x.failures = false, now, 0
+	return true
+}
+
+// interval ends an interval, and reports whether it began an ejection.
+func (x *ejection) interval(by *Ejection, now float64) bool {
+	failed := by.failing > 0 && x.requests >= by.volume && float64(x.failed) >= by.failing*float64(x.requests)
+	x.requests, x.failed = 0, 0
 	switch {
-	case !x.out:
-		x.times = max(0, x.times-1)
-		if failed {
-			x.leave(now)
-		}
-		return failed
-	case now-x.since >= length.Seconds():
-		x.out, x.failures = false, 0
+	case x.out:
+		return false
+	case failed:
+		x.leave(by, now)
 		return true
+	case now > x.back:
+		x.times = max(0, x.times-1)
 	}
 	return false
 }

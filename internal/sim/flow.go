@@ -37,7 +37,13 @@ func (w *world) inParts(do func([]*service)) {
 }
 
 // parts is how many parts of the services are worth being dealt with at a time.
-func (w *world) parts() int { return max(1, min(runtime.GOMAXPROCS(0), len(w.services)/leastShard)) }
+// Single requests are played one after the other.
+func (w *world) parts() int {
+	if w.requests != nil {
+		return 1
+	}
+	return max(1, min(runtime.GOMAXPROCS(0), len(w.services)/leastShard))
+}
 
 // demand sets the rates of this step. What callers cause follows from what they
 // served in the step before.

@@ -14,8 +14,10 @@ import (
 // their endpoints tell it, smoothed. All stays in the own locality as long as that is hardly
 // fuller than the others, but for a probe.
 //
-// Source: Envoy, load_aware_locality_lb.cc: the weights are those of the last second, whatever
-// happens to the health of endpoints meanwhile.
+// Source: Envoy, load_aware_locality_lb.cc: the main thread makes the weights once a second, by
+// the health that it knows then, and workers use them whatever happens to the health of endpoints
+// meanwhile. Workers choose the priority, and the endpoint in a locality, by the health that they
+// know.
 type loadAware struct {
 	idle
 
@@ -253,7 +255,7 @@ func (b *loadAware) route(c *client) {
 	for i := range v.tiers {
 		for _, site := range v.tiers[i].sites {
 			hosts[i].Total += int(hostsOf(s, site, anyEndpoint))
-			hosts[i].Healthy += int(hostsOf(s, site, c.available))
+			hosts[i].Healthy += int(hostsOf(s, site, c.listed))
 		}
 	}
 	r := newRoute(s)
@@ -262,7 +264,7 @@ func (b *loadAware) route(c *client) {
 		if l.Panic {
 			t.spread(s, r, float64(l.Healthy)/100, t.all.weight, anyEndpoint)
 		} else {
-			t.spread(s, r, float64(l.Healthy)/100, t.healthy.weight, c.available)
+			t.spread(s, r, float64(l.Healthy)/100, t.healthy.weight, c.listed)
 		}
 	}
 	if r.lost < 1e-9 {

@@ -62,7 +62,7 @@ func newFailover(w *world) (balancer, error) { return &failover{w: w}, nil }
 func (b *failover) health(time.Duration) error {
 	for _, s := range b.w.services {
 		for _, g := range s.groups {
-			a := g.failover(s.endpointGroup)
+			a := g.failover()
 			for _, c := range g.clients {
 				if c.ejections != nil {
 					b.reroute(c)
@@ -77,15 +77,45 @@ func (b *failover) health(time.Duration) error {
 
 func (b *failover) outliers(*client) Ejection { return b.w.sc.Ejection }
 
-// reroute follows the ejections of a client.
+// reroute follows the ejections of a client, whose cluster has no weights of localities: each
+// healthy endpoint of a priority gets the same, whatever its locality has lost.
+//
+// Source: Envoy, "Locality weighted load balancing": without locality_weighted_lb_config, Envoy
+// ignores the weights of localities.
 func (b *failover) reroute(c *client) {
 	s := c.population.group.service
-	a := c.population.group.failover(func(i int) *isobar.EndpointGroup { return s.seenBy(c, i) })
-	c.use(predicted(s, a, c.kind))
+	a := c.population.group.failover()
+	tiers, hosts := make([][]int, len(a.Priorities)), make([]dataplane.Hosts, len(a.Priorities))
+	for p := range a.Priorities {
+		for _, lw := range a.Priorities[p] {
+			i := slices.IndexFunc(s.sites, func(x site) bool { return x.locality == lw.Locality })
+			tiers[p] = append(tiers[p], i)
+			hosts[p].Total += int(hostsOf(s, i, anyEndpoint))
+			hosts[p].Healthy += int(hostsOf(s, i, c.listed))
+		}
+	}
+	r := newRoute(s)
+	for p, l := range dataplane.EnvoyLoads(hosts, a.OverprovisioningFactor, dataplane.DefaultPanicThreshold) {
+		eligible, n := c.listed, hosts[p].Healthy
+		if l.Panic {
+			eligible, n = anyEndpoint, hosts[p].Total
+		}
+		for _, i := range tiers[p] {
+			for e := s.sites[i].first; e < s.sites[i].end; e++ {
+				if eligible(e) {
+					r.add(s, e, float64(l.Healthy)/100/float64(n))
+				}
+			}
+		}
+	}
+	if r.lost < 1e-9 {
+		r.lost = 0
+	}
+	c.use(r)
 }
 
 // failover puts the sites into priorities by what they share with the source.
-func (g *group) failover(seen func(site int) *isobar.EndpointGroup) *isobar.Assignment {
+func (g *group) failover() *isobar.Assignment {
 	s := g.service
 	a := &isobar.Assignment{
 		Service: s.spec.Name, Source: g.source,
@@ -102,7 +132,7 @@ func (g *group) failover(seen func(site int) *isobar.EndpointGroup) *isobar.Assi
 			tier = 1
 		}
 		weight := uint32(s.sites[i].end - s.sites[i].first) //nolint:gosec // a count
-		tiers[tier] = append(tiers[tier], isobar.LocalityWeight{EndpointGroup: seen(i), Weight: max(1, weight)})
+		tiers[tier] = append(tiers[tier], isobar.LocalityWeight{EndpointGroup: s.endpointGroup(i), Weight: max(1, weight)})
 	}
 	for _, t := range tiers {
 		if len(t) > 0 {

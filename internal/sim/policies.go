@@ -21,12 +21,18 @@ const (
 	NameClairvoyant = "clairvoyant"
 	NameClosest     = "closest"
 	NameStatic      = "static"
+	NameStaticMean  = "static-mean"
 	NameWaterfall   = "waterfall-region"
 )
 
 // Isobar is the policy that this project is about.
 func Isobar() Policy {
 	return Policy{Name: NameIsobar, Title: "Isobar", make: []maker{newIsobar}}
+}
+
+// StaticMean is fixed weights that are made for the mean demand, whatever its peaks.
+func StaticMean() Policy {
+	return Policy{Name: NameStaticMean, Title: "the best fixed weights for the mean demand", make: []maker{newStatic(meanDemand)}}
 }
 
 // Policies lists all policies, in the order of reports.

@@ -44,7 +44,7 @@ type request struct {
 	reported float64 // utilization of the endpoint, when its work was done
 }
 
-// event is the end of an attempt.
+// event is the end of an attempt, or what else happens at a moment.
 type event struct {
 	at  float64 // seconds
 	seq uint64
@@ -56,6 +56,9 @@ type event struct {
 	// report says that this is no end: the work is done, and the endpoint writes what
 	// it reports into its answer.
 	report bool
+	// update is the client whose workers learn of updates of its endpoints now, if this is
+	// no event of a request.
+	update *client
 }
 
 // events is a heap, the earliest first; of the same moment, the one that was added
@@ -72,6 +75,10 @@ func (e *events) before(i, j int) bool {
 func (e *events) add(x event) {
 	e.seq++
 	x.seq = e.seq
+	e.insert(x)
+}
+
+func (e *events) insert(x event) {
 	e.list = append(e.list, x)
 	for i := len(e.list) - 1; i > 0; {
 		up := (i - 1) / 2
@@ -195,6 +202,26 @@ func (r *requests) finish() {
 	}
 }
 
+// lose ends what an endpoint has at a moment at which it goes down, for its clients at once:
+// it closes its connections.
+func (r *requests) lose(s *service, endpoint int, at float64) {
+	all := r.events.list
+	r.events.list = nil
+	for _, v := range all {
+		if q := v.req; q != nil && q.endpoint == endpoint && q.site >= 0 && q.client.population.group.service == s {
+			if v.report {
+				continue
+			}
+			v.at, v.ok, v.served = min(v.at, at+q.client.population.group.latency[q.site]/1000), false, false
+		}
+		r.events.insert(v)
+	}
+	x := &s.endpoints[endpoint].workers
+	clear(x.free)
+	x.begin = nil
+	x.begun = slices.DeleteFunc(x.begun, func(b begun) bool { return b.at > at })
+}
+
 func (r *requests) someClient(all float64) *client {
 	at := r.rng.Float64() * all
 	i, _ := slices.BinarySearchFunc(r.sending, at, func(s sender, at float64) int {
@@ -248,7 +275,9 @@ func (r *requests) send(q *request, at float64) {
 	k.issued++ // a refused connection is an error that was never issued
 	x.arrived++
 	mean := float64(len(e.workers.free)) / (e.declared * x.factor)
-	end, ok := e.workers.serve(at, mean, e.slow/1000, e.failing, r.w.timeout(), r.rng)
+	// The timeout of Envoy's route is from the end of the request to that of the response, and
+	// so has the network's latency in it ("route.timeout" in Envoy's documentation).
+	end, ok := e.workers.serve(at, mean, e.slow/1000, e.failing, r.w.timeout()-network, r.rng)
 	if ok && c.told != nil {
 		r.events.add(event{at: end, req: q, report: true})
 	}
@@ -303,6 +332,10 @@ func (r *requests) chooseEndpoint(s *service, c *client, site int) int {
 // end ends an attempt: with calls that follow, another attempt, or for good.
 func (r *requests) end(v event) {
 	q := v.req
+	if v.update != nil {
+		r.merged(v.update, v.at)
+		return
+	}
 	if v.report {
 		q.reported = q.client.population.group.service.endpoints[q.endpoint].workers.utilization(v.at)
 		return

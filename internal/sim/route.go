@@ -163,12 +163,12 @@ func predictedWith(s *service, a *isobar.Assignment, kind dataplane.Kind, o data
 	return r
 }
 
-// seenBy is a site as a client sees it after its ejections.
+// seenBy is a site as the workers of a client see it after its ejections.
 func (s *service) seenBy(c *client, i int) *isobar.EndpointGroup {
 	out := s.endpointGroup(i)
 	for j := range out.Endpoints {
 		out.Endpoints[j].Health = isobar.Healthy
-		if !c.available(s.sites[i].first + j) {
+		if !c.listed(s.sites[i].first + j) {
 			out.Endpoints[j].Health = isobar.Unhealthy
 		}
 	}

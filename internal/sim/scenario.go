@@ -37,7 +37,7 @@ type Scenario struct {
 	ReportDelay Delay         // from the end of a window to its arrival
 	PushDelay   Delay         // from publishing to use and acknowledgement
 	HealthDelay time.Duration // from a failure, or its end, until all clients know it
-	Timeout     time.Duration // longest time at an endpoint; 0 = 1 s
+	Timeout     time.Duration // longest time at an endpoint, of single requests with the network's latency; 0 = 1 s
 
 	// Requests plays single requests in place of rates, as Serving says.
 	Requests bool

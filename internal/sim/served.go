@@ -58,21 +58,11 @@ func (b *isobarLoop) reroute(c *client) {
 	c.use(predictedWith(s, without(s, a, c), c.kind, options))
 }
 
-// ejects reports whether the client has left any endpoint.
-func (c *client) ejects() bool {
-	for i := range c.ejections {
-		if c.ejections[i].out {
-			return true
-		}
-	}
-	return false
-}
-
-// without is an assignment as a client obeys it that has left endpoints.
+// without is an assignment as the workers of a client obey it that have left endpoints.
 func without(s *service, a *isobar.Assignment, c *client) *isobar.Assignment {
 	left := map[string]bool{}
-	for e := range c.ejections {
-		left[s.endpoints[e].address] = c.ejections[e].out
+	for e, out := range c.workers.left {
+		left[s.endpoints[e].address] = out
 	}
 	out := *a
 	out.Priorities = make([][]isobar.LocalityWeight, len(a.Priorities))
@@ -90,16 +80,4 @@ func without(s *service, a *isobar.Assignment, c *client) *isobar.Assignment {
 		}
 	}
 	return &out
-}
-
-// full reports whether the client may have no more requests in progress.
-func (c *client) full() bool {
-	if c.limit == 0 {
-		return false
-	}
-	busy := 0.0
-	for i := range c.counts {
-		busy += c.counts[i].busy
-	}
-	return busy >= float64(c.limit)
 }

@@ -292,9 +292,13 @@ func (w *world) change() bool {
 		}
 		for i := range s.endpoints {
 			e := &s.endpoints[i]
+			was := e.up
 			e.up = !w.isDown(s, i, w.now, false)
 			if !e.up {
 				e.queue.clear()
+			}
+			if was && !e.up && w.requests != nil {
+				w.requests.lose(s, i, w.now.Seconds())
 			}
 			if usable := !w.isDown(s, i, w.now-w.sc.HealthDelay, true); usable != e.usable && !blind {
 				e.usable, changed = usable, true
