@@ -32,14 +32,14 @@ type client struct {
 	credit []float64 // per site: what it is owed of the client's next requests
 	turn   []int     // per site: the endpoint that was chosen last
 
-	ejections []ejection // per endpoint; nil = it ejects none
-	workers   workers    // where it ejects any
-	outlier   Ejection   // by which it does
-	blind     bool       // it knows of endpoints only by its own requests
-	limit     uint32     // of requests in progress; 0 = none
-	own       bool       // its cluster is not the one that Isobar serves
-	told      []told     // per endpoint; nil = answers tell nothing
-	heard     []told     // per site, the same where requests are rates
+	ejections []ejection    // per endpoint; nil = it ejects none
+	threads   workerThreads // where it ejects any
+	outlier   Ejection      // by which it does
+	blind     bool          // it knows of endpoints only by its own requests
+	limit     uint32        // of requests in progress; 0 = none
+	own       bool          // its cluster is not the one that Isobar serves
+	told      []told        // per endpoint; nil = answers tell nothing
+	heard     []told        // per site, the same where requests are rates
 
 	phase    time.Duration // of its reports, below the interval
 	counts   []count       // per site, since the last report

@@ -65,7 +65,7 @@ func (w *world) eject(b balancer) {
 		if c.outlier.Consecutive > 0 {
 			w.ejecting, c.blind = x, !c.outlier.served
 			n := len(c.population.group.service.endpoints)
-			c.ejections, c.workers = make([]ejection, n), newWorkers(n)
+			c.ejections, c.threads = make([]ejection, n), newWorkerThreads(n)
 		}
 	}
 }

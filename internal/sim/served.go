@@ -61,7 +61,7 @@ func (b *isobarLoop) reroute(c *client) {
 // without is an assignment as the workers of a client obey it that have left endpoints.
 func without(s *service, a *isobar.Assignment, c *client) *isobar.Assignment {
 	left := map[string]bool{}
-	for e, out := range c.workers.left {
+	for e, out := range c.threads.left {
 		left[s.endpoints[e].address] = out
 	}
 	out := *a
