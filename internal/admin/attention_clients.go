@@ -84,7 +84,7 @@ func (b *statusBuilder) subscribers(p *plan.Plan, all []ServiceClients, now time
 		if ok && ignore > 0 && wantsORCA(p, name) {
 			b.attend(NewAttention(ORCAIgnored, "%d of %s of %s %s requests evenly over the endpoints of a locality, "+
 				"whatever utilization these report (one is %s)",
-				ignore, counted(streams, "1 client", "%d clients"), name, plural.Of(ignore, "distributes", "distribute"), agent).
+				ignore, plural.Count(streams, "client", "clients"), name, plural.Of(ignore, "distributes", "distribute"), agent).
 				Of(name).See("isobar clients"))
 		}
 	}

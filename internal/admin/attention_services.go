@@ -89,7 +89,7 @@ func (b *statusBuilder) fit(svc *plan.Service) {
 	case svc.Solution.CeilingScale > raisedSlack:
 		text := "demand exceeds the ceilings"
 		if unused, all := svc.Unused(); unused > 0 { // demand may be what it always was
-			text = fmt.Sprintf("%d of %d endpoints %s not used (health), and demand exceeds the ceilings of the others", unused, all, counted(unused, "is", "are"))
+			text = fmt.Sprintf("%d of %d endpoints %s not used (health), and demand exceeds the ceilings of the others", unused, all, plural.Of(unused, "is", "are"))
 		}
 		b.aboutf(svc, DemandDoesNotFit, isobar.Locality{}, "%s: Isobar raises them by %.1f%%", text, 100*(svc.Solution.CeilingScale-1))
 	default:
@@ -185,7 +185,7 @@ func (b *statusBuilder) partly(svc *plan.Service, g *isobar.EndpointGroup) {
 	if len(svc.Spec.HealthChecks) == 0 { // there are no votes to show
 		more = "isobar explain %s"
 	}
-	unhealthy := fmt.Sprintf("%d of %s", len(down), counted(len(g.Endpoints), "1 endpoint", "%d endpoints"))
+	unhealthy := fmt.Sprintf("%d of %s", len(down), plural.Count(len(g.Endpoints), "endpoint", "endpoints"))
 	b.attend(NewAttention(EndpointsUnhealthy, "%s: %s in %s %s unhealthy: %s", name, unhealthy, g.Locality, plural.Of(len(down), "is", "are"), someOf(down)).
 		Of(name).At(g.Locality).As(severity).See(more, name))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // PlanView is the body of GET /v1/plan: the published plan. Rates are
@@ -319,7 +320,7 @@ func operatorsSay(overrides []isobar.HealthOverride) []string {
 	var out []string
 	for i, o := range overrides {
 		if i == maxOverridesTold {
-			return append(out, counted(len(overrides)-i, "1 more endpoint has", "%d more endpoints have")+" a health set by operators: GET /v1/health lists them")
+			return append(out, plural.Count(len(overrides)-i, "more endpoint has", "more endpoints have")+" a health set by operators: GET /v1/health lists them")
 		}
 		since := ""
 		if !o.Since.IsZero() {

@@ -11,6 +11,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/plural"
 )
 
 // Status is the body of GET /v1/status: is everything in order.
@@ -192,7 +193,7 @@ func (b *statusBuilder) plan(p *plan.Plan, clients []ServiceClients) {
 func (b *statusBuilder) pauses(p *plan.Plan) {
 	b.Paused = append(b.Paused, p.Paused...)
 	if n := plan.CountPaused(p.Services); n > 0 && n == len(p.Services) {
-		all := counted(n, "the weights of the only service", "the weights of all %d services")
+		all := plural.Of(n, "the weights of the only service", fmt.Sprintf("the weights of all %d services", n))
 		b.attend(NewAttention(AllPaused, "%s are frozen and follow neither demand nor capacity: isobar resume ends the pause", all).See("isobar resume"))
 		return
 	}
@@ -243,11 +244,11 @@ func (b *statusBuilder) clients(all []Client) {
 	}
 	if n := b.Clients.Refusing; n > 0 {
 		b.attend(NewAttention(ClientsRefuse, "%s%s",
-			counted(n, "1 client refuses what it is sent: ", "%d clients refuse what they are sent: one is "), refusing).By(who).See("isobar clients"))
+			plural.Count(n, "client refuses what it is sent: ", "clients refuse what they are sent: one is "), refusing).By(who).See("isobar clients"))
 	}
 	if late > 0 {
 		b.attend(NewAttention(ClientsBehind, "%s been acknowledged for more than %s, the longest at node %.64q: the clients hang, or the network to them does",
-			counted(late, "1 subscription has not", "%d subscriptions have not"), maxBehind, hangs).By(hangs).See("isobar clients"))
+			plural.Count(late, "subscription has not", "subscriptions have not"), maxBehind, hangs).By(hangs).See("isobar clients"))
 	}
 }
 
@@ -308,7 +309,7 @@ func (b *statusBuilder) paths(services []health.ServiceReport, only string) {
 		return
 	}
 	const what = "checkers of some zones can't reach %s that other zones reach: the path between them is broken, and Isobar keeps the traffic there"
-	which := counted(endpoints, "1 endpoint", "%d endpoints")
+	which := plural.Count(endpoints, "endpoint", "endpoints")
 	if len(named) == 1 {
 		b.attend(NewAttention(ProbePathFailing, "%s: "+what, named[0], which).Of(named[0]).See("isobar health %s", named[0]))
 		return
@@ -341,21 +342,13 @@ func (b *statusBuilder) verdicts(r *health.ServiceReport) {
 func shortOf(list []health.Shortfall) string {
 	for i := range list {
 		if list[i].Checkers > 0 || list[i].Why != list[0].Why {
-			return counted(len(list), "1 endpoint has", "%d endpoints have") + " fewer checkers, or in fewer zones, than asked for"
+			return plural.Count(len(list), "endpoint has", "endpoints have") + " fewer checkers, or in fewer zones, than asked for"
 		}
 	}
-	return fmt.Sprintf("nobody probes %s: %s", counted(len(list), "1 endpoint", "%d endpoints"), list[0].Why)
+	return fmt.Sprintf("nobody probes %s: %s", plural.Count(len(list), "endpoint", "endpoints"), list[0].Why)
 }
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
-
-// counted is one of two sentences, by how many they speak of; the second has a %d.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return fmt.Sprintf(many, n)
-}
 
 // Certificate is one that the server shows.
 type Certificate struct {

@@ -275,23 +275,26 @@ func TestAttentionToServices(t *testing.T) {
 			}
 		})
 	})
-	t.Run("demand does not fit into what is healthy", func(t *testing.T) {
-		cfg := configuration(t)
-		down := cfg.Services[0].Localities[0].Endpoints
-		down[0].Health = isobar.Unhealthy
-		all := 0
-		for _, l := range cfg.Services[0].Localities {
-			all += len(l.Endpoints)
-		}
-		want := fmt.Sprintf("checkout: 1 of %d endpoints is not used (health), and demand exceeds the ceilings of the others: Isobar raises them by ", all)
-		inWorld(t, cfg, func(w *world) {
-			w.start(everywhere(4000)...)
-			w.ticks(20)
-			if a := attends(t, w.status(), admin.DemandDoesNotFit); !strings.HasPrefix(a.Text, want) {
-				t.Errorf("%q, want %q", a.Text, want)
+	for down, are := range map[int]string{1: "is", 2: "are"} {
+		t.Run(fmt.Sprintf("demand does not fit into what is healthy, without %d", down), func(t *testing.T) {
+			cfg := configuration(t)
+			all := 0
+			for _, l := range cfg.Services[0].Localities {
+				all += len(l.Endpoints)
 			}
+			for i := range down {
+				cfg.Services[0].Localities[0].Endpoints[i].Health = isobar.Unhealthy
+			}
+			want := fmt.Sprintf("checkout: %d of %d endpoints %s not used (health), and demand exceeds the ceilings of the others: Isobar raises them by ", down, all, are)
+			inWorld(t, cfg, func(w *world) {
+				w.start(everywhere(4000)...)
+				w.ticks(20)
+				if a := attends(t, w.status(), admin.DemandDoesNotFit); !strings.HasPrefix(a.Text, want) {
+					t.Errorf("%q, want %q", a.Text, want)
+				}
+			})
 		})
-	})
+	}
 	t.Run("dropping", func(t *testing.T) {
 		cfg := configuration(t)
 		cfg.Services[0].MaxShed = 0.9
