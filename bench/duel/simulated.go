@@ -48,6 +48,10 @@ func failedOf(s simulation) float64 { return s.Failed }
 // [envoyloop.Ejection] says it.
 var ejection = sim.Ejection{Consecutive: 5, Interval: 2 * time.Second, Base: 10 * time.Second}
 
+// startedWithin is the time in which the Envoys of a fleet start. The logs of their outlier detection
+// have the ends of ejections, which come at intervals from the start, within 0.2 s of each other.
+const startedWithin = 200 * time.Millisecond
+
 // simulate plays the scenario under the policies in the simulator, request by request,
 // repetitions times. It returns what it finds by the simulator's names of policies.
 func simulate(ctx context.Context, o *settings, s *scenario) (map[string]simulations, error) {
@@ -92,7 +96,7 @@ func simulated(o *settings, s *scenario) (*sim.Scenario, error) {
 	sc := &sim.Scenario{
 		Seed: o.seed, Length: o.warm + o.length, Warmup: o.warm, Step: 100 * time.Millisecond, Tick: o.tick, Interval: o.tick, Timeout: timeout,
 		ReportDelay: sim.Delay{Base: 5 * time.Millisecond}, PushDelay: sim.Delay{Base: 5 * time.Millisecond, Jitter: 5 * time.Millisecond},
-		Requests: true, Served: true,
+		Requests: true, Served: true, StartedWithin: startedWithin,
 		Serving: []sim.Serving{{Variation: 1.0 / 12}}, // times are uniform from a half to one and a half
 	}
 	if o.eject {

@@ -38,9 +38,9 @@ func (b *isobarLoadAware) outliers(c *client) Ejection {
 	return served(&isobar.Service{}, 0)
 }
 
-func (b *isobarLoadAware) step(now time.Duration) error {
+func (b *isobarLoadAware) step(time.Duration) error {
 	for _, c := range b.w.clients {
-		due, v := awareAt(b.w, c, now), &b.proxies.proxies[c.id]
+		due, v := b.w.looks(c, drawStart, awarePeriod), &b.proxies.proxies[c.id]
 		changed := v.obeys != c.assignment
 		if c.assignment == nil || !due && !changed {
 			continue

@@ -114,9 +114,9 @@ func (b *loadAware) health(time.Duration) error {
 	return nil
 }
 
-func (b *loadAware) step(now time.Duration) error {
+func (b *loadAware) step(time.Duration) error {
 	for _, c := range b.w.clients {
-		if awareAt(b.w, c, now) {
+		if b.w.looks(c, drawStart, awarePeriod) {
 			b.weigh(c)
 			b.route(c)
 		}
@@ -128,13 +128,6 @@ func (b *loadAware) step(now time.Duration) error {
 func (b *loadAware) reroute(c *client) { b.route(c) }
 
 func (b *loadAware) outliers(*client) Ejection { return b.w.sc.Ejection }
-
-// awareAt reports whether a proxy weighs its localities again now: each does it at
-// moments of its own.
-func awareAt(w *world, c *client, now time.Duration) bool {
-	phase := time.Duration(draw(w.sc.Seed, drawPhase, c.id) * float64(awarePeriod))
-	return (now+phase)%awarePeriod < w.step
-}
 
 // weigh takes in what the answers told, and weighs all localities.
 func (b *loadAware) weigh(c *client) {

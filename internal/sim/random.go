@@ -12,8 +12,9 @@ const (
 	drawPush
 	drawReport
 	drawUtilization
-	drawPhase
+	drawStart
 	drawEjection
+	drawInterval
 )
 
 // draw returns a number in [0, 1) that depends on nothing but its arguments:

@@ -44,6 +44,9 @@ type Scenario struct {
 	Serving  []Serving
 	Troubles []Trouble
 	Ejection Ejection
+	// StartedWithin says that all clients started within such a time of each other, as in a test:
+	// what they do at intervals, they do as near together. 0 = each at any time.
+	StartedWithin time.Duration
 	// Served lets Envoys of Isobar also do what the cluster says that it serves: leave
 	// endpoints, and limit the requests in progress. It needs single requests.
 	Served bool
