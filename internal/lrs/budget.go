@@ -6,17 +6,17 @@ const (
 	// DefaultReportMemory is how much memory the reports of all clients may make the process take,
 	// in bytes, until they are collected and released.
 	DefaultReportMemory = 768 << 20
-	// accountReports is the part of it that one address without certificate may use.
+	// accountReports is the part of it, one in so many, that one address without certificate may use.
 	accountReports = 8
 	// modestReport is the size of the reports that a stream may always have waiting, in bytes:
 	// one report of some fifty services in three localities. So the server accepts reports of the
 	// clients behind one NAT address.
 	modestReport = 16 << 10
 
-	// The usable part of the memory: the heap grows further before Go collects garbage, and the streams
-	// that bring the reports take memory, too: 20,000 goroutines 150 MiB.
-	usedParts = 1
-	ofParts   = 2
+	// usableReports is the part of the memory, one in so many, that reports may use: the heap grows further before Go
+	// collects garbage, and the streams that bring the reports take memory, too: 20,000 goroutines
+	// 150 MiB.
+	usableReports = 2
 )
 
 // reportBudget bounds the memory of reports, from when they are read until the collector has
@@ -38,7 +38,7 @@ type reportBudget struct {
 // the process take so many bytes.
 func newReportBudget(memory int, beside func() int64) reportBudget {
 	return reportBudget{
-		most: memory / ofParts * usedParts, mostOfOne: memory / accountReports, beside: beside,
+		most: memory / usableReports, mostOfOne: memory / accountReports, beside: beside,
 		accounts: map[string]int{}, full: map[string]bool{},
 	}
 }

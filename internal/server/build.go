@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -318,4 +320,32 @@ func logOverrides(registry *discovery.Registry, log *slog.Logger) {
 		told = append(told, fmt.Sprintf("%s %s %s", o.Service, o.Address, o.Status))
 	}
 	log.Warn("health set by operators is in force; GET /v1/health of the admin interface lists it", "overrides", told)
+}
+
+// orderedIn returns what operators ordered of endpoints, as the history tells it.
+func orderedIn(r *discovery.Registry) func(after, upTo uint64) plan.Origin {
+	return func(after, upTo uint64) plan.Origin {
+		orders := r.Ordered(after, upTo)
+		if len(orders) == 0 {
+			return plan.Origin{}
+		}
+		out := plan.Origin{Trigger: plan.TriggerOperator, About: orders[0].Service}
+		var who, reasons []string
+		for i := range orders {
+			o := &orders[i]
+			if o.Service != out.About {
+				out.About = "" // several services
+			}
+			reason := o.What
+			if o.Reason != "" {
+				reason += ": " + o.Reason
+			}
+			reasons = append(reasons, reason)
+			if !slices.Contains(who, o.Who) {
+				who = append(who, o.Who)
+			}
+		}
+		out.Who, out.Reason = strings.Join(who, ", "), strings.Join(reasons, "; ")
+		return out
+	}
 }
