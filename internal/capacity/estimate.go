@@ -143,6 +143,7 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	var service [times]float64
 	var joint [rates][times]float64
 	var out Estimate
+	counts := ramp(m.failing, negligibleError, leastFailing) // possible refusals count once some requests fail
 	sum := 0.0
 	for mode := range modes {
 		for k := range rates {
@@ -150,7 +151,7 @@ func (m *Model) Estimate(p *Prior) Estimate {
 			if w < negligible {
 				continue
 			}
-			fails, errors, another := m.failures(mode, k)
+			fails, errors, another := m.failures(mode, k, counts > 0)
 			w *= fails
 			all := 0.0
 			for s, v := range m.waiting[mode][k] {
@@ -173,8 +174,7 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	}
 	out.Shedding /= sum
 	out.Errors /= sum
-	// Possible refusals count once some requests fail.
-	out.Another *= ramp(m.failing, negligibleError, leastFailing) / sum
+	out.Another *= counts / sum
 	mean := 0.0
 	for s, v := range service {
 		mean += float64(s) * v / sum
@@ -228,15 +228,18 @@ const negligible = 1e-12
 
 // failures sums the probabilities of the ways to fail, given how servers behave and their
 // capacity. constant is the mean of the part that fails whatever the load, and another that of
-// the part of one more request/s that fails at the present rate. Nearly none counts as none.
-func (m *Model) failures(mode, k int) (sum, constant, another float64) {
+// the part of one more request/s that fails at the present rate, 0 unless it counts: it takes most
+// of the time. Nearly none counts as none.
+func (m *Model) failures(mode, k int, counts bool) (sum, constant, another float64) {
 	used := m.sent / math.Exp2(step*float64(m.low+k))
 	for e, v := range m.failed[mode][k] {
 		x := failingPrior[mode][e] * math.Exp(float64(v))
 		sum += x
 		f := &failing[mode][e]
 		constant += x * max(0, f.constant-negligibleError)
-		another += x * max(0, f.another(used)-negligibleError)
+		if counts {
+			another += x * max(0, f.another(used)-negligibleError)
+		}
 	}
 	sum = max(sum, 1e-30)
 	return sum, constant / sum, another / sum

@@ -62,11 +62,11 @@ func (c *cells) refuse(failing float64) {
 		}
 		few, many := 1.0, 128.0
 		for range 6 { // how much fails falls as places grow
-			f := failure{places: math.Sqrt(few * many)}
-			if f.refused(used) > failing {
-				few = f.places
+			places := math.Sqrt(few * many)
+			if refused(places, math.Pow(used, places), used) > failing {
+				few = places
 			} else {
-				many = f.places
+				many = places
 			}
 		}
 		endless := min(used, refuseFrom)
@@ -129,9 +129,9 @@ func (m *Model) wait(w *Window, c *cells) {
 			queue, refuse := c.mean(w.Rate, k, s)
 			if w.Varies > 0 {
 				varies := min(w.Varies, mostVaries)
-				queue, refuse = varied(w, less, more, varies, k, s)
-				lowest, _ := less.mean(w.Rate*(1-varies), k, s)
-				highest, _ := more.mean(w.Rate*(1+varies), k, s)
+				lowest, lowestRefusing := less.mean(w.Rate*(1-varies), k, s)
+				highest, highestRefusing := more.mean(w.Rate*(1+varies), k, s)
+				queue, refuse = (lowest+highest)/2, (lowestRefusing+highestRefusing)/2
 				off := (highest - lowest) / (highest + lowest)
 				full = newShape(error2+off*off, w.InProgress)
 				full = full.absolute()
@@ -150,18 +150,15 @@ func (m *Model) wait(w *Window, c *cells) {
 // mostVaries bounds how much the rate is assumed to vary within a window.
 const mostVaries = 0.9
 
-// varied returns the mean over two rates.
-func varied(w *Window, less, more *cells, varies float64, k, s int) (queueing, shedding float64) {
-	a, b := less.mean(w.Rate*(1-varies), k, s)
-	c, d := more.mean(w.Rate*(1+varies), k, s)
-	return (a + c) / 2, (b + d) / 2
-}
-
 // mean is the expected number of requests at the servers, where these queue and
 // where they shed.
 func (c *cells) mean(rate float64, k, s int) (queueing, shedding float64) {
 	used, queue := c.used[k], c.waiting(k, s, queueFrom, logQueueFrom)
-	shedding = min(c.bound, rate*(1-c.refused)*c.service[s]+c.waiting(k, s, refuseFrom, logRefuseFrom)*c.limited[k])
+	refusing := queue
+	if used > refuseFrom {
+		refusing = c.waiting(k, s, refuseFrom, logRefuseFrom)
+	}
+	shedding = min(c.bound, rate*(1-c.refused)*c.service[s]+refusing*c.limited[k])
 	if used <= queueFrom {
 		return min(c.bound, rate*c.service[s]+queue), shedding
 	}
@@ -216,6 +213,10 @@ func (s *shape) of(mean float64) float64 {
 // fail takes failures, successes and the reported utilization as evidence.
 func (m *Model) fail(w *Window, c *cells) {
 	n := w.Rate * w.Seconds
+	var chance [failures]float64
+	for e := range failures {
+		chance[e] = tolerance(failing[queueing][e].constant, n)
+	}
 	for k := range rates {
 		used := c.used[k]
 		known := utilization(w.Utilization, used) + completed(w.Goodput/w.Rate*used)
@@ -226,7 +227,7 @@ func (m *Model) fail(w *Window, c *cells) {
 			queue, shed := known, known
 			if w.Failing <= collapsed {
 				f := &failing[queueing][e]
-				queue += excessive(w.Failing-f.constant, (1-f.constant)*wasted, probability, tolerance(f.constant, n))
+				queue += excessive(w.Failing-f.constant, (1-f.constant)*wasted, probability, chance[e])
 				f = &failing[shedding][e]
 				p := f.fraction(used)
 				wide := (f.fraction(used*(1+cellWidth/2)) - f.fraction(used*(1-cellWidth/2))) / 2

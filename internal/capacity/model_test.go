@@ -128,7 +128,8 @@ func TestSavedEvidenceIsRestored(t *testing.T) {
 		w := c.play(1.1 * c.capacity())
 		m.Observe(&w, &prior)
 	}
-	saved := m.Save(&prior)
+	e := m.Estimate(&prior)
+	saved := m.Save(&prior, &e)
 	again, ok := capacity.Restore(&saved)
 	if !ok {
 		t.Fatal("what was saved is refused")
@@ -143,7 +144,8 @@ func TestSavedEvidenceIsRestored(t *testing.T) {
 		func(s *capacity.Saved) { s.Service = math.Inf(1) },
 		func(s *capacity.Saved) { s.Low = math.MinInt },
 	} {
-		s := m.Save(&prior)
+		e := m.Estimate(&prior)
+		s := m.Save(&prior, &e)
 		damage(&s)
 		if _, ok := capacity.Restore(&s); ok {
 			t.Errorf("damaged state is taken: %+v", s)

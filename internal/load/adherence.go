@@ -422,6 +422,7 @@ func (s *sourceEvidence) follows(sites []Site, count func(*Site) int) bool {
 // findings collects the findings that hold now.
 func (s *serviceAdherence) findings(l *ServiceLoad) Findings {
 	f := Findings{Service: l.Name}
+	localities := s.localities()
 	for _, src := range s.sources {
 		load := l.Source(src.source)
 		for _, p := range src.pairs {
@@ -434,7 +435,7 @@ func (s *serviceAdherence) findings(l *ServiceLoad) Findings {
 				f.Barred = append(f.Barred, Barred{Source: src.source, Locality: p.locality, Since: p.barred, Landed: p.found})
 			}
 		}
-		f.Opening = append(f.Opening, s.openings(src)...)
+		f.Opening = append(f.Opening, s.openings(src, localities)...)
 		if src.round.Requests > 0 {
 			f.Rounds = append(f.Rounds, src.round)
 		}

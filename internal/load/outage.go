@@ -411,10 +411,10 @@ func (s *serviceAdherence) worksFor(others *sourceEvidence, l isobar.Locality) b
 	})
 }
 
-// openings lists the pairs whose share comes back in parts, and those that may go
-// back quickly.
-func (s *serviceAdherence) openings(src *sourceEvidence) (out []Opening) {
-	for _, l := range s.localities() {
+// openings lists the pairs of a source whose share comes back in parts, and those that may go
+// back quickly. localities are those of the service.
+func (s *serviceAdherence) openings(src *sourceEvidence, localities []isobar.Locality) (out []Opening) {
+	for _, l := range localities {
 		open, lifted := 1.0, time.Time{}
 		if o := s.findOutage(l); o != nil && o.open > 0 {
 			open, lifted = o.open, o.lifted

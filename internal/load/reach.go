@@ -206,7 +206,11 @@ func (s *serviceAdherence) fresh(at time.Time) bool {
 
 // localities lists where the service is known to be, sorted.
 func (s *serviceAdherence) localities() []isobar.Locality {
-	var out []isobar.Locality
+	n := len(s.sites)
+	for _, src := range s.sources {
+		n += len(src.pairs)
+	}
+	out := make([]isobar.Locality, 0, n)
 	for i := range s.sites {
 		out = append(out, s.sites[i].Locality)
 	}

@@ -369,12 +369,12 @@ func apart(all, others float64) float64 {
 // take brings what is known up to date after a window.
 func (k *siteExperience) take(now time.Time, w *capacity.Window, prior *capacity.Prior) {
 	known := k.Estimate.Known
-	if k.windows%saveWindows == 0 {
-		k.Evidence = k.model.Save(prior)
-	}
-	k.windows++
 	k.At, k.Rate, k.Failing = now, w.Rate, w.Failing
 	k.updateEstimate(prior)
+	if k.windows%saveWindows == 0 {
+		k.Evidence = k.model.Save(prior, &k.Estimate)
+	}
+	k.windows++
 	if known != k.Estimate.Known || k.Since.IsZero() {
 		k.Since = now
 	}
