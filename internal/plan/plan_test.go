@@ -2,7 +2,9 @@ package plan_test
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -174,7 +176,8 @@ func TestReapplyWithoutChangeChangesNothing(t *testing.T) {
 func TestSaveAndRestoreServeTheSameWeights(t *testing.T) {
 	top := threeZones(t)
 	p := ticks(t, top, 6, map[string]float64{"us/a": 1200, "us/b": 100, "eu/a": 10})
-	b, err := json.Marshal(p.Save())
+	before := p.Save()
+	b, err := before.AppendJSON(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,6 +201,34 @@ func TestSaveAndRestoreServeTheSameWeights(t *testing.T) {
 	}
 	if d := saved.Demand(); len(d) != 3 || math.Abs(d[1].Rate-1200) > 1e-9 {
 		t.Errorf("saved demand: %+v", d)
+	}
+}
+
+// The state has the same content as with encoding/json, which later versions may use again.
+func TestSavedJSON(t *testing.T) {
+	two := ticks(t, threeZones(t), 3, map[string]float64{"us/a": 900, "us/b": 100})
+	saved := two.Save()
+	saved.Paused = plan.Pauses{{Service: "checkout <&>", Since: t0}}
+	saved.Services = append(saved.Services, plan.SavedService{Name: "search <&>"})
+	for _, s := range []plan.Saved{{}, saved} {
+		got, err := s.AppendJSON([]byte(" "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a, b plan.Saved
+		if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal(want, &b)); err != nil {
+			t.Fatal(err)
+		}
+		if len(b.Services) == 0 {
+			b.Services = []plan.SavedService{} // it was null
+		}
+		if !reflect.DeepEqual(a, b) {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"bytes"
+	"encoding/json"
 	"math"
 	"time"
 
@@ -27,6 +29,33 @@ type Saved struct {
 	// changes of the clock do not affect; "" = not known.
 	Boot string        `json:"boot,omitempty"`
 	Up   time.Duration `json:"up,omitempty"`
+}
+
+// AppendJSON appends the state as JSON, service by service: [json.Marshal] would build all of it in
+// a buffer that doubles, keep that, and return a copy.
+func (s *Saved) AppendJSON(data []byte) ([]byte, error) {
+	buf := bytes.NewBuffer(append(data, `{"services":[`...))
+	services := json.NewEncoder(buf)
+	services.SetEscapeHTML(false)
+	for i := range s.Services {
+		if i > 0 {
+			buf.WriteByte(',')
+		}
+		if err := services.Encode(&s.Services[i]); err != nil {
+			return nil, err
+		}
+	}
+	rest, err := json.Marshal(struct {
+		*Saved
+
+		Services []SavedService `json:"services,omitempty"` // hides those of Saved
+	}{Saved: s})
+	if err != nil {
+		return nil, err
+	}
+	buf.WriteString("],")
+	buf.Write(rest[1:])
+	return buf.Bytes(), nil
 }
 
 // SavedService is one service of Saved.

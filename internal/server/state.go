@@ -46,7 +46,8 @@ func readable(s store.Store) error {
 // loopState keeps state as JSON in the store: that of the loop, that of what puts
 // configuration in force, and that of a member of a group. Each key has one writer.
 type loopState struct {
-	store store.Store
+	store    store.Store
+	planSize int // bytes of the newest plan; of its one writer
 
 	mu        sync.Mutex
 	revisions map[string]uint64 // as last written
@@ -60,7 +61,14 @@ func newLoopState(s store.Store) *loopState {
 func (s *loopState) LoadPlan() (*plan.Saved, error) { return loadJSON[plan.Saved](s.store, planKey) }
 
 // SavePlan implements control.State.
-func (s *loopState) SavePlan(saved plan.Saved) error { return s.save(planKey, saved) }
+func (s *loopState) SavePlan(saved plan.Saved) error {
+	data, err := saved.AppendJSON(make([]byte, 0, s.planSize+s.planSize/8))
+	if err != nil {
+		return err
+	}
+	s.planSize = len(data)
+	return s.Write(planKey, data)
+}
 
 // LoadHealth implements control.State.
 func (s *loopState) LoadHealth() (*health.SavedMonitor, error) {
