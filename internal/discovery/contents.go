@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
@@ -246,6 +247,25 @@ func (c contents) setHealth(service, address string, h isobar.HealthStatus, by o
 	if !c.health.Equal(before) { // saying the same again changes nothing, nor since when
 		c.origins = c.origins.with(key, by).of(c.health)
 	}
+	return c, nil
+}
+
+// order carries out what an operator orders. The next revision has it.
+func (c contents) order(o *isobar.HealthOrder, now time.Time) (contents, error) {
+	before, by := c.health, origin{since: now, who: o.Who, reason: o.Reason}
+	for _, a := range o.Addresses {
+		var err error
+		if c, err = c.setHealth(o.Service, a, o.Status, by); err != nil {
+			return c, err
+		}
+	}
+	next := Order{HealthOrder: *o, Revision: c.revision + 1}
+	next.Addresses = slices.Clone(o.Addresses)
+	if svc, ok := c.effective(o.Service); ok {
+		next.What = whatOf(&svc.Service, &next.HealthOrder, before)
+	}
+	kept := c.orders[max(0, len(c.orders)+1-maxOrders):]
+	c.orders = append(slices.Clone(kept), next)
 	return c, nil
 }
 

@@ -23,25 +23,6 @@ type Order struct {
 	What     string // what it does, for people
 }
 
-// order carries out what an operator orders. The next revision has it.
-func (c contents) order(o *isobar.HealthOrder, now time.Time) (contents, error) {
-	before, by := c.health, origin{since: now, who: o.Who, reason: o.Reason}
-	for _, a := range o.Addresses {
-		var err error
-		if c, err = c.setHealth(o.Service, a, o.Status, by); err != nil {
-			return c, err
-		}
-	}
-	next := Order{HealthOrder: *o, Revision: c.revision + 1}
-	next.Addresses = slices.Clone(o.Addresses)
-	if svc, ok := c.effective(o.Service); ok {
-		next.What = whatOf(&svc.Service, &next.HealthOrder, before)
-	}
-	kept := c.orders[max(0, len(c.orders)+1-maxOrders):]
-	c.orders = append(slices.Clone(kept), next)
-	return c, nil
-}
-
 // whatOf describes an order for people. before is the health when it came.
 func whatOf(svc *isobar.Service, o *isobar.HealthOrder, before health.Table) string {
 	var places []isobar.Locality
