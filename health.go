@@ -70,6 +70,15 @@ type HealthOverride struct {
 	Locality Locality     `json:"locality"` // zero while no configuration names the endpoint
 	Status   HealthStatus `json:"status"`
 	Since    time.Time    `json:"since,omitzero"` // zero: not known
-	Who      string       `json:"who,omitempty"`  // who set it; a restart forgets it, as the reason
+	Who      string       `json:"who,omitempty"`  // who set it; empty: not known
 	Reason   string       `json:"reason,omitempty"`
+}
+
+// HealthOrder is what an operator orders of the health of endpoints of a service.
+type HealthOrder struct {
+	Service   string
+	Addresses []string
+	Status    HealthStatus // Unknown takes back what operators set
+	Who       string
+	Reason    string
 }

@@ -185,19 +185,13 @@ func (noObjects) Get(string) (isobar.Object, error) {
 func (noObjects) Put(string, isobar.Service, uint64) (isobar.Object, uint64, error) {
 	return isobar.Object{}, 0, isobar.ErrNotFound
 }
-func (noObjects) PutAll([]isobar.Service) (uint64, error) { return 0, isobar.ErrNotFound }
-func (noObjects) Delete(string, uint64) (uint64, error)   { return 0, isobar.ErrNotFound }
-func (noObjects) Overrides() []isobar.HealthOverride      { return nil }
-func (noObjects) SetHealth(string, string, isobar.HealthStatus) (uint64, error) {
-	return 0, isobar.ErrNotFound
-}
+func (noObjects) PutAll([]isobar.Service) (uint64, error)        { return 0, isobar.ErrNotFound }
+func (noObjects) Delete(string, uint64) (uint64, error)          { return 0, isobar.ErrNotFound }
+func (noObjects) Overrides() []isobar.HealthOverride             { return nil }
+func (noObjects) SetHealths(*isobar.HealthOrder) (uint64, error) { return 0, isobar.ErrNotFound }
 
-func (noObjects) ForceHealths(context.Context, string, []string, isobar.HealthStatus) error {
+func (noObjects) ForceHealths(context.Context, *isobar.HealthOrder) error {
 	return isobar.ErrUnavailable
-}
-
-func (noObjects) SetHealths(string, []string, isobar.HealthStatus, string, string) (uint64, error) {
-	return 0, isobar.ErrNotFound
 }
 
 type noParser struct{}

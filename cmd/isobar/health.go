@@ -107,10 +107,11 @@ func writeOverrides(w io.Writer, set []isobar.HealthOverride, now time.Time) err
 		return nil
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nSET BY OPERATORS\tSERVICE\tLOCALITY\tSTATE\tSINCE")
+	fmt.Fprintln(table, "\nSET BY OPERATORS\tSERVICE\tLOCALITY\tSTATE\tSINCE\tWHO\tREASON")
 	for i := range set {
 		o := &set[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", printable(o.Address), printable(o.Service), orDash(o.Locality.String()), o.Status, ago(o.Since, now))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(o.Address), printable(o.Service), orDash(o.Locality.String()), o.Status, ago(o.Since, now),
+			dash(printable(o.Who)), dash(printable(o.Reason)))
 	}
 	return table.Flush()
 }
@@ -295,7 +296,7 @@ const clearHealth = "clear"
 var settableHealth = []string{isobar.Healthy.String(), isobar.Unhealthy.String(), isobar.Draining.String(), clearHealth}
 
 func healthSetCommand() *cobra.Command {
-	var flags remoteFlags
+	var flags orderFlags
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "set SERVICE ADDRESS healthy|unhealthy|draining|clear",
@@ -307,7 +308,7 @@ writable. Without --force, the server refuses a drain that would put a locality
 above its ceiling, make clients drop requests, or leave no endpoint; "isobar
 whatif --drain" shows the effect. In a group of replicas without a leader, --force
 stores the setting for the next leader.`,
-		Example: "  isobar health set checkout 10.0.0.1:8080 draining\n  isobar health set checkout 10.0.0.1:8080 clear",
+		Example: "  isobar health set checkout 10.0.0.1:8080 draining -m 'kernel update'\n  isobar health set checkout 10.0.0.1:8080 clear",
 		Args:    setHealthArgs,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) != 2 {
@@ -328,7 +329,9 @@ stores the setting for the next leader.`,
 				}
 				text = state + " by operator"
 			}
-			answer, err := remote.SetHealth(cmd.Context(), args[0], args[1], status, force)
+			answer, err := remote.SetHealth(cmd.Context(), &isobar.HealthOverride{
+				Service: args[0], Address: args[1], Status: status, Who: flags.who, Reason: flags.reason,
+			}, force)
 			if err != nil {
 				return err
 			}

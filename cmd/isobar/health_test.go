@@ -112,14 +112,17 @@ func (o *operated) Overrides() []isobar.HealthOverride {
 	return o.last
 }
 
-func (o *operated) SetHealth(service, address string, status isobar.HealthStatus) (uint64, error) {
-	if service != "checkout" || address == "10.0.0.9:8080" {
+func (o *operated) SetHealths(order *isobar.HealthOrder) (uint64, error) {
+	address, status := order.Addresses[0], order.Status
+	if order.Service != "checkout" || address == "10.0.0.9:8080" {
 		return 0, isobar.ErrNotFound
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.said = append(o.said, status.String())
-	o.last = []isobar.HealthOverride{{Service: service, Address: address, Locality: isobar.MustLocality("us-east/b"), Status: status}}
+	o.last = []isobar.HealthOverride{{
+		Service: order.Service, Address: address, Locality: isobar.MustLocality("us-east/b"), Status: status, Who: order.Who, Reason: order.Reason,
+	}}
 	if status == isobar.Unknown {
 		o.last = nil
 	}

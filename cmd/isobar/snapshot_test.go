@@ -65,7 +65,7 @@ func TestSnapshots(t *testing.T) {
 		`{"locality": "us/a", "max_rate": 50, "endpoints": [{"address": "127.0.0.1:12"}, {"address": "127.0.0.1:13", "weight": 3}]}]}`
 	send("PUT", "/v1/services/search", search)
 	send("PUT", "/v1/services/cart", strings.Replace(search, "search", "cart", 1))
-	prints("in plan|since plan", "health", "set", "search", "127.0.0.1:12", "draining", "--force")
+	prints("in plan|since plan", "health", "set", "search", "127.0.0.1:12", "draining", "--force", "--who", "ann", "-m", "a disk")
 	prints("paused", "pause", "search", "-m", "a canary")
 
 	file := filepath.Join(t.TempDir(), "operators.json")
@@ -87,6 +87,7 @@ func TestSnapshots(t *testing.T) {
 	prints("^service late deleted\nlate resumed\n$", "snapshot", "restore", file, "--prune")
 	prints("^nothing to change\n$", "snapshot", "restore", file, "--prune")
 	prints(`"reason": "a canary"`, "status", "-o", "json")
+	prints(`(?s)"who": "ann",\s+"reason": "a disk"`, "health", "-o", "json")
 
 	edit(t, file, `"search"`, `"checkout"`)
 	prints(`warning: service checkout \(file\) has another owner`, "snapshot", "restore", file, "--dry-run")

@@ -51,7 +51,7 @@ func (s *orders) operatorState(p *plan.Plan, name string) string {
 	}
 	for _, o := range s.opts.Objects.Overrides() {
 		if o.Service == name {
-			o.Who, o.Reason = "", "" // only the replica that got the order knows them
+			o.Who, o.Reason = "", "" // earlier versions, as of other replicas, don't know them
 			seen.Overrides = append(seen.Overrides, o)
 		}
 	}
@@ -156,9 +156,10 @@ func (s *objectAPI) setHealths(w http.ResponseWriter, r *http.Request, o *DrainO
 		return
 	}
 	as := func(p Published) any { return Drained{p, addresses} }
-	revision, err := s.opts.Objects.SetHealths(o.Service, addresses, status, o.Who, o.Reason)
+	ordered := isobar.HealthOrder{Service: o.Service, Addresses: addresses, Status: status, Who: o.Who, Reason: o.Reason}
+	revision, err := s.opts.Objects.SetHealths(&ordered)
 	if err != nil {
-		s.keepHealths(w, r, err, o.Service, addresses, status, as)
+		s.keepHealths(w, r, err, &ordered, as)
 		return
 	}
 	s.audit(r).Info("endpoints drained, or no longer, by operator", "drained", status == isobar.Draining, "service", o.Service,
@@ -194,9 +195,6 @@ func drainOrder(w http.ResponseWriter, r *http.Request, body []byte) (DrainOrder
 		})
 		return o, false
 	}
-	o.Who, o.Reason = oneLine(o.Who), oneLine(o.Reason)
-	if o.Who == "" {
-		o.Who = r.RemoteAddr
-	}
+	o.Who, o.Reason = signed(r, o.Who, o.Reason)
 	return o, true
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ type EndpointHealth struct {
 type HealthSet struct {
 	Status isobar.HealthStatus `json:"status"`
 	Since  time.Time           `json:"since,omitzero"` // zero: not known
+	Who    string              `json:"who,omitempty"`  // empty: not known
+	Reason string              `json:"reason,omitempty"`
 }
 
 // getHealths lists the health that operators set.
@@ -59,7 +62,7 @@ func (s *objectAPI) getHealth(w http.ResponseWriter, r *http.Request) {
 	out := EndpointHealth{Service: name, Address: e.Address, Locality: locality, Configured: e.Health, Health: e.Health}
 	for _, o := range s.overrides()[name] {
 		if o.Address == e.Address {
-			out.Override = &HealthSet{Status: o.Status, Since: o.Since}
+			out.Override = &HealthSet{Status: o.Status, Since: o.Since, Who: o.Who, Reason: o.Reason}
 			out.Health = o.Status
 		}
 	}
@@ -91,59 +94,67 @@ func toldHealth(p *plan.Plan, service, address string) (isobar.HealthStatus, boo
 // putHealth overrides the health of one endpoint, also of services that belong
 // to the file: the file says how an endpoint starts, the operator how it is.
 func (s *objectAPI) putHealth(w http.ResponseWriter, r *http.Request, body []byte) {
-	status, ok := parseHealth(body)
+	o, ok := parseHealth(body)
 	if !ok {
 		fail(w, http.StatusBadRequest, Problem{
 			Error: "unknown health", Place: "body: " + strings.TrimSpace(string(body)),
-			Fix: `send healthy, unhealthy or draining, as plain text, a JSON string or {"health": "draining"}`,
+			Fix: `send healthy, unhealthy or draining, as plain text, a JSON string or {"health": "draining", "who": "you", "reason": "why"}`,
 		})
 		return
 	}
-	s.setHealth(w, r, status)
+	s.setHealth(w, r, &o)
 }
 
 // deleteHealth takes the operator's word back: the endpoint is again what the
 // configuration and checkers say.
 func (s *objectAPI) deleteHealth(w http.ResponseWriter, r *http.Request, _ []byte) {
-	s.setHealth(w, r, isobar.Unknown)
+	s.setHealth(w, r, &isobar.HealthOrder{Status: isobar.Unknown})
 }
 
-func (s *objectAPI) setHealth(w http.ResponseWriter, r *http.Request, status isobar.HealthStatus) {
+// setHealth carries out an order for the endpoint of a request. Who gives it, and why, stands
+// in the order, or in parameters.
+func (s *objectAPI) setHealth(w http.ResponseWriter, r *http.Request, o *isobar.HealthOrder) {
 	if conditional(w, r, "the health of an endpoint has no revision", "leave the header out") {
 		return
 	}
-	name, address := r.PathValue("name"), r.PathValue("address")
+	query := r.URL.Query()
+	o.Service, o.Addresses = r.PathValue("name"), []string{r.PathValue("address")}
+	o.Who, o.Reason = signed(r, cmp.Or(o.Who, query.Get("who")), cmp.Or(o.Reason, query.Get("reason")))
 	var warnings []Problem
 	unlock := func() {}
-	if status == isobar.Draining { // unhealthy tells a fact: what is down serves nothing however full the rest is, and waits for no drain
+	if o.Status == isobar.Draining { // unhealthy tells a fact: what is down serves nothing however full the rest is, and waits for no drain
 		var ok bool
 		if unlock, ok = s.beginDrain(w); !ok {
 			return
 		}
 		defer unlock()
-		if warnings, ok = s.allowDrain(w, r, &Drain{Health: plan.Drain{Service: name, Address: address}}); !ok {
+		if warnings, ok = s.allowDrain(w, r, &Drain{Health: plan.Drain{Service: o.Service, Address: o.Addresses[0]}}); !ok {
 			return
 		}
 	}
-	revision, err := s.opts.Objects.SetHealth(name, address, status)
+	revision, err := s.opts.Objects.SetHealths(o)
 	if err != nil {
-		s.keepHealths(w, r, err, name, []string{address}, status, func(p Published) any { return p })
+		s.keepHealths(w, r, err, o, func(p Published) any { return p })
 		return
 	}
-	if status == isobar.Unknown {
-		s.audit(r).Info("override taken back", "service", name, "address", address)
+	log := s.audit(r).With("service", o.Service, "address", o.Addresses[0], "who", o.Who, "reason", o.Reason)
+	if o.Status == isobar.Unknown {
+		log.Info("override taken back")
 	} else {
-		s.audit(r).Info("health set by operator", "service", name, "address", address, "health", status.String())
+		log.Info("health set by operator", "health", o.Status.String())
 	}
 	unlock()
-	s.published(w, r, revision, Published{Service: name, Warnings: warnings})
+	s.published(w, r, revision, Published{Service: o.Service, Warnings: warnings})
 }
 
-// parseHealth reads a state from plain text, a JSON string or an object.
-func parseHealth(body []byte) (isobar.HealthStatus, bool) {
+// parseHealth reads a state from plain text, a JSON string or an object. The object may tell
+// who sets it, and why.
+func parseHealth(body []byte) (isobar.HealthOrder, bool) {
 	text := strings.TrimSpace(string(body))
 	var object struct {
 		Health string `json:"health"`
+		Who    string `json:"who"`
+		Reason string `json:"reason"`
 	}
 	var quoted string
 	switch {
@@ -155,20 +166,18 @@ func parseHealth(body []byte) (isobar.HealthStatus, bool) {
 		text = strings.TrimSpace(strings.TrimPrefix(text, "health:")) // the same as YAML
 	}
 	status, err := isobar.ParseHealth(text)
-	return status, err == nil && slices.Contains(settable, status)
+	return isobar.HealthOrder{Status: status, Who: object.Who, Reason: object.Reason}, err == nil && slices.Contains(settable, status)
 }
 
 // keepHealths answers a change of health that could not be made. If the request forces it,
 // and no replica leads, the change is kept for the next leader.
-func (s *objectAPI) keepHealths(
-	w http.ResponseWriter, r *http.Request, refused error, service string, addresses []string, status isobar.HealthStatus, as func(Published) any,
-) {
+func (s *objectAPI) keepHealths(w http.ResponseWriter, r *http.Request, refused error, o *isobar.HealthOrder, as func(Published) any) {
 	force, ok := forced(w, r)
 	if !ok {
 		return
 	}
 	if s.opts.Replicas == nil || !errors.Is(refused, isobar.ErrUnavailable) {
-		s.failWrite(w, refused, service)
+		s.failWrite(w, refused, o.Service)
 		return
 	}
 	if !force {
@@ -178,12 +187,13 @@ func (s *objectAPI) keepHealths(
 		fail(w, http.StatusServiceUnavailable, p)
 		return
 	}
-	if err := s.opts.Objects.ForceHealths(r.Context(), service, addresses, status); err != nil {
-		s.failWrite(w, err, service)
+	if err := s.opts.Objects.ForceHealths(r.Context(), o); err != nil {
+		s.failWrite(w, err, o.Service)
 		return
 	}
-	s.audit(r).Info("health kept for the next leader, by operator", "service", service, "addresses", len(addresses), "health", status.String())
-	reply(w, http.StatusAccepted, as(Published{Service: service, Reason: keptReason}))
+	s.audit(r).Info("health kept for the next leader, by operator", "service", o.Service, "addresses", len(o.Addresses), "health", o.Status.String(),
+		"who", o.Who, "reason", o.Reason)
+	reply(w, http.StatusAccepted, as(Published{Service: o.Service, Reason: keptReason}))
 }
 
 // keptReason answers a write that no leader has put in force.

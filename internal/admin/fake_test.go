@@ -35,6 +35,7 @@ type world struct {
 	revision uint64
 	health   map[string]isobar.HealthStatus
 	said     []isobar.HealthOverride
+	ordered  isobar.HealthOrder // the last one
 	current  *plan.Plan
 	held     bool
 	beat     time.Time
@@ -181,7 +182,8 @@ func (w *world) Delete(name string, match uint64) (uint64, error) {
 	return w.change(), nil
 }
 
-func (w *world) SetHealth(name, address string, h isobar.HealthStatus) (uint64, error) {
+func (w *world) setHealth(name, address string, by *isobar.HealthOrder) (uint64, error) {
+	h := by.Status
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o, err := w.get(name)
@@ -190,10 +192,10 @@ func (w *world) SetHealth(name, address string, h isobar.HealthStatus) (uint64, 
 	}
 	for _, l := range o.Service.Localities {
 		if slices.ContainsFunc(l.Endpoints, func(e isobar.Endpoint) bool { return e.Address == address }) {
-			w.health[name+" "+address] = h
+			w.health[name+" "+address], w.ordered = h, *by
 			w.said = slices.DeleteFunc(w.said, func(o isobar.HealthOverride) bool { return o.Service == name && o.Address == address })
 			if h != isobar.Unknown {
-				w.said = append(w.said, isobar.HealthOverride{Service: name, Address: address, Locality: l.Locality, Status: h, Since: connected})
+				w.said = append(w.said, isobar.HealthOverride{Service: name, Address: address, Locality: l.Locality, Status: h, Since: connected, Who: by.Who, Reason: by.Reason})
 			}
 			return w.change(), nil
 		}
@@ -201,16 +203,16 @@ func (w *world) SetHealth(name, address string, h isobar.HealthStatus) (uint64, 
 	return 0, fmt.Errorf("endpoint %q of service %q: %w", address, name, isobar.ErrNotFound)
 }
 
-func (w *world) SetHealths(name string, addresses []string, h isobar.HealthStatus, _, _ string) (revision uint64, err error) {
-	for _, a := range addresses {
-		if revision, err = w.SetHealth(name, a, h); err != nil {
+func (w *world) SetHealths(o *isobar.HealthOrder) (revision uint64, err error) {
+	for _, a := range o.Addresses {
+		if revision, err = w.setHealth(o.Service, a, o); err != nil {
 			return 0, err
 		}
 	}
 	return revision, nil
 }
 
-func (w *world) ForceHealths(context.Context, string, []string, isobar.HealthStatus) error {
+func (w *world) ForceHealths(context.Context, *isobar.HealthOrder) error {
 	return isobar.ErrUnavailable
 }
 

@@ -25,13 +25,13 @@ const legacyHealth = "/v1/services/legacy/endpoints/127.0.0.1:50051/health"
 func TestOverridesAreSeenEverywhere(t *testing.T) {
 	srv := start(t, newWorld(), nil)
 	places := map[string]string{
-		"/v1/health":                             `{"service":"legacy","address":"127.0.0.1:50051","locality":"us-east/b","status":"draining","since":"1970-01-01T00:15:00Z"}`,
-		legacyHealth:                             `"override":{"status":"draining","since":"1970-01-01T00:15:00Z"}`,
+		"/v1/health":                             `{"service":"legacy","address":"127.0.0.1:50051","locality":"us-east/b","status":"draining","since":"1970-01-01T00:15:00Z","who":"ann","reason":"disk"}`,
+		legacyHealth:                             `"override":{"status":"draining","since":"1970-01-01T00:15:00Z","who":"ann","reason":"disk"}`,
 		"/v1/services":                           `"health_overrides":[{"service":"legacy"`,
 		"/v1/services/legacy":                    `"health_overrides":[{"service":"legacy"`,
 		"/v1/plan":                               `"health_overrides":[{"service":"legacy"`,
 		"/v1/plan?service=legacy":                `"health_overrides":[{"service":"legacy"`,
-		"/v1/explain?service=legacy&from=eu-w/a": "endpoint 127.0.0.1:50051 in us-east/b is draining by operator since 1970-01-01T00:15:00Z: DELETE " + legacyHealth + " removes this",
+		"/v1/explain?service=legacy&from=eu-w/a": "endpoint 127.0.0.1:50051 in us-east/b is draining by operator since 1970-01-01T00:15:00Z (ann: disk): DELETE " + legacyHealth + " removes this",
 	}
 	look := func(when string, want bool) {
 		t.Helper()
@@ -43,7 +43,7 @@ func TestOverridesAreSeenEverywhere(t *testing.T) {
 		}
 	}
 	look("before", false)
-	do(t, srv, http.MethodPut, legacyHealth, "draining")
+	do(t, srv, http.MethodPut, legacyHealth+"?who=ann&reason=disk", "draining")
 	look("set", true)
 	do(t, srv, http.MethodDelete, legacyHealth, "")
 	look("taken back", false)
@@ -76,6 +76,35 @@ func TestHealthOfOneEndpoint(t *testing.T) {
 	for _, path := range []string{"/v1/services/none/endpoints/127.0.0.1:50051/health", "/v1/services/legacy/endpoints/127.0.0.1:1/health"} {
 		if a := do(t, srv, http.MethodGet, path, ""); a.code != http.StatusNotFound {
 			t.Errorf("%s: %d %s", path, a.code, a.body)
+		}
+	}
+}
+
+// TestWhoSetsHealth asserts that an order for one endpoint tells who gives it and why, in the
+// body or in parameters, and that a request without a name has the address that it came from.
+func TestWhoSetsHealth(t *testing.T) {
+	w := newWorld()
+	srv := start(t, w, nil)
+	for _, x := range []struct{ method, query, body, who, reason string }{
+		{http.MethodPut, "", `{"health": "draining", "who": " ann\n", "reason": "kernel\tupdate"}`, "ann", "kernel update"},
+		{http.MethodPut, "?who=bob&reason=move", "unhealthy", "bob", "move"},
+		{http.MethodPut, "?who=bob&reason=move", `{"health": "healthy", "who": "ann", "reason": "back"}`, "ann", "back"},
+		{http.MethodDelete, "?who=eve&reason=it+is+done", "", "eve", "it is done"},
+		{http.MethodPut, "", "draining", "127.0.0.1:", ""},
+		{http.MethodDelete, "", "", "127.0.0.1:", ""},
+	} {
+		if a := do(t, srv, x.method, legacyHealth+x.query, x.body); a.code != http.StatusOK {
+			t.Fatalf("%+v: %d %s", x, a.code, a.body)
+		}
+		var last isobar.HealthOrder
+		w.set(func() { last = w.ordered })
+		if who := strings.TrimRight(last.Who, "0123456789"); who != x.who || last.Reason != x.reason {
+			t.Errorf("%+v: ordered by %q because %q", x, last.Who, last.Reason)
+		}
+		var shown admin.EndpointHealth
+		do(t, srv, http.MethodGet, legacyHealth, "").decode(t, &shown)
+		if o := shown.Override; x.method == http.MethodPut && (o == nil || o.Who != last.Who || o.Reason != x.reason) {
+			t.Errorf("%+v: shown as %+v", x, o)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -73,11 +74,14 @@ func order(w http.ResponseWriter, r *http.Request, body []byte) (Order, bool) {
 		})
 		return o, false
 	}
-	o.Who, o.Reason = oneLine(o.Who), oneLine(o.Reason)
-	if o.Who == "" {
-		o.Who = r.RemoteAddr
-	}
+	o.Who, o.Reason = signed(r, o.Who, o.Reason)
 	return o, true
+}
+
+// signed returns who gave an order, and why, fit for logs and tables. Without a name it is the
+// address that the request came from.
+func signed(r *http.Request, who, reason string) (string, string) {
+	return cmp.Or(oneLine(who), r.RemoteAddr), oneLine(reason)
 }
 
 // decodeOne reads one JSON value without unknown fields; io.EOF for an empty body.

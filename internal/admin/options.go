@@ -36,15 +36,12 @@ type Objects interface {
 	PutAll(services []isobar.Service) (topology uint64, err error)
 	// Delete removes a service of the API.
 	Delete(name string, ifMatch uint64) (topology uint64, err error)
-	// SetHealth overrides the health of an endpoint of any service;
-	// isobar.Unknown takes the override back.
-	SetHealth(service, address string, h isobar.HealthStatus) (topology uint64, err error)
-	// SetHealths does so for several endpoints of a service, all or none, as who ordered for
-	// a reason.
-	SetHealths(service string, addresses []string, h isobar.HealthStatus, who, reason string) (topology uint64, err error)
+	// SetHealths overrides the health of endpoints of any service, of all of them or none;
+	// isobar.Unknown takes overrides back.
+	SetHealths(o *isobar.HealthOrder) (topology uint64, err error)
 	// ForceHealths keeps what SetHealths sets for the next leader of a group of replicas that
 	// has none at the moment; nothing changes before that.
-	ForceHealths(ctx context.Context, service string, addresses []string, h isobar.HealthStatus) error
+	ForceHealths(ctx context.Context, o *isobar.HealthOrder) error
 	// Overrides lists the health that operators set, sorted by service and
 	// address.
 	Overrides() []isobar.HealthOverride

@@ -322,12 +322,8 @@ func operatorsSay(overrides []isobar.HealthOverride) []string {
 		if i == maxOverridesTold {
 			return append(out, plural.Count(len(overrides)-i, "more endpoint has", "more endpoints have")+" a health set by operators: GET /v1/health lists them")
 		}
-		since := ""
-		if !o.Since.IsZero() {
-			since = " since " + o.Since.UTC().Format(time.RFC3339)
-		}
 		out = append(out, fmt.Sprintf("endpoint %s in %s is %s by operator%s: DELETE /v1/services/%s/endpoints/%s/health removes this",
-			o.Address, o.Locality, o.Status, since, o.Service, o.Address))
+			o.Address, o.Locality, o.Status, orderedBy(&o), o.Service, o.Address))
 	}
 	return out
 }

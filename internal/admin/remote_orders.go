@@ -62,17 +62,24 @@ func (r *Remote) Release(ctx context.Context, service string) (Released, error) 
 // the configuration and checkers say; isobar.Unknown takes that back. An answer
 // with a Reason is of a write that is kept and that no plan has yet.
 // A drain that what is left can't carry is refused, unless it is forced.
-func (r *Remote) SetHealth(ctx context.Context, service, address string, status isobar.HealthStatus, force bool) (Published, error) {
+func (r *Remote) SetHealth(ctx context.Context, h *isobar.HealthOverride, force bool) (Published, error) {
 	var out Published
-	u := r.base.JoinPath("v1", "services", url.PathEscape(service), "endpoints", url.PathEscape(address), "health")
-	if force {
-		u.RawQuery = url.Values{"force": {"true"}}.Encode()
+	u := r.base.JoinPath("v1", "services", url.PathEscape(h.Service), "endpoints", url.PathEscape(h.Address), "health")
+	query := url.Values{}
+	for name, value := range map[string]string{"who": h.Who, "reason": h.Reason} {
+		if value != "" {
+			query.Set(name, value)
+		}
 	}
-	if status == isobar.Unknown {
+	if force {
+		query.Set("force", "true")
+	}
+	u.RawQuery = query.Encode()
+	if h.Status == isobar.Unknown {
 		err := r.do(ctx, http.MethodDelete, u, http.NoBody, &out)
 		return out, err
 	}
-	err := r.do(ctx, http.MethodPut, u, strings.NewReader(status.String()), &out)
+	err := r.do(ctx, http.MethodPut, u, strings.NewReader(h.Status.String()), &out)
 	return out, err
 }
 

@@ -219,7 +219,7 @@ func (r *Restoration) restoreHealth(want []isobar.HealthOverride, have map[strin
 		case !endpoint(h.Service, h.Address):
 			r.Gone = append(r.Gone, h.Service+" "+h.Address)
 		case !set || status != h.Status:
-			r.Health = append(r.Health, isobar.HealthOverride{Service: h.Service, Address: h.Address, Status: h.Status})
+			r.Health = append(r.Health, isobar.HealthOverride{Service: h.Service, Address: h.Address, Status: h.Status, Who: h.Who, Reason: h.Reason})
 		}
 	}
 	for k := range now {
@@ -259,14 +259,17 @@ func (r *Remote) Restore(ctx context.Context, what *Restoration, force bool) err
 		what.Put, what.Deleted = nil, nil
 	}
 	what.Health = slices.DeleteFunc(what.Health, func(h isobar.HealthOverride) bool {
+		if h.Status == isobar.Unknown {
+			h.Reason = restored
+		}
 		return w.refuses(healthOf(&h), func() error {
-			_, err := r.SetHealth(ctx, h.Service, h.Address, h.Status, force)
+			_, err := r.SetHealth(ctx, &h, force)
 			return err
 		})
 	})
 	what.Resume = slices.DeleteFunc(what.Resume, func(service string) bool {
 		return w.refuses("the end of the pause of "+cmp.Or(service, "all services"), func() error {
-			_, err := r.Resume(ctx, Order{Service: service, Reason: "restored from a snapshot"})
+			_, err := r.Resume(ctx, Order{Service: service, Reason: restored})
 			return err
 		})
 	})
@@ -278,6 +281,9 @@ func (r *Remote) Restore(ctx context.Context, what *Restoration, force bool) err
 	})
 	return w.err
 }
+
+// restored is why a restoration takes back what operators set.
+const restored = "restored from a snapshot"
 
 // healthOf names a mark.
 func healthOf(h *isobar.HealthOverride) string {

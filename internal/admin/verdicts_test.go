@@ -163,7 +163,7 @@ func TestRemoteHealth(t *testing.T) {
 		{"legacy", "127.0.0.1:50051"}, {"legacy", "[2001:db8::1]:80"}, {"a/b c", "127.0.0.1:50051"},
 	} {
 		for _, status := range []isobar.HealthStatus{isobar.Draining, isobar.Unhealthy, isobar.Healthy, isobar.Unknown} {
-			out, err := remote.SetHealth(t.Context(), e.service, e.address, status, false)
+			out, err := remote.SetHealth(t.Context(), &isobar.HealthOverride{Service: e.service, Address: e.address, Status: status, Who: "ann", Reason: "a test"}, false)
 			if err != nil || out.Version == "" || out.Reason != "" || out.Service != e.service {
 				t.Fatalf("%v %v: %+v %v", e, status, out, err)
 			}
@@ -171,16 +171,19 @@ func TestRemoteHealth(t *testing.T) {
 				if got := w.health[e.service+" "+e.address]; got != status {
 					t.Errorf("%v is %v, want %v", e, got, status)
 				}
+				if w.ordered.Who != "ann" || w.ordered.Reason != "a test" {
+					t.Errorf("ordered by %q because %q", w.ordered.Who, w.ordered.Reason)
+				}
 			})
 		}
 	}
 	for _, where := range [][2]string{{"none", "127.0.0.1:50051"}, {"legacy", "127.0.0.1:1"}, {"..", ".."}, {"", ""}} {
-		if _, err := remote.SetHealth(t.Context(), where[0], where[1], isobar.Draining, false); err == nil {
+		if _, err := remote.SetHealth(t.Context(), &isobar.HealthOverride{Service: where[0], Address: where[1], Status: isobar.Draining}, false); err == nil {
 			t.Errorf("%q: no error", where)
 		}
 	}
 	w.set(func() { w.held = true })
-	if out, err := remote.SetHealth(t.Context(), "legacy", "127.0.0.1:50051", isobar.Draining, false); err != nil || !strings.Contains(out.Reason, "is kept") {
+	if out, err := remote.SetHealth(t.Context(), &isobar.HealthOverride{Service: "legacy", Address: "127.0.0.1:50051", Status: isobar.Draining}, false); err != nil || !strings.Contains(out.Reason, "is kept") {
 		t.Errorf("a write that no plan has: %+v %v", out, err)
 	}
 	for _, want := range []bool{true, false} {

@@ -27,7 +27,7 @@ type contents struct {
 
 	network *isobar.Network
 	health  health.Table
-	since   sinces  // of health
+	origins origins // of health
 	orders  []Order // of operators, the newest last; not saved
 	// fileSeen says that the file was read in this process. Before, endpoints
 	// that an override names may still come.
@@ -225,7 +225,7 @@ func addObjects(to map[string]isobar.Object, services []isobar.Service, owner st
 	return nil
 }
 
-func (c contents) setHealth(service, address string, h isobar.HealthStatus, now time.Time) (contents, error) {
+func (c contents) setHealth(service, address string, h isobar.HealthStatus, by origin) (contents, error) {
 	if h > isobar.Degraded {
 		return c, fmt.Errorf("%w: no health status %d", isobar.ErrInvalid, h)
 	}
@@ -245,20 +245,28 @@ func (c contents) setHealth(service, address string, h isobar.HealthStatus, now 
 		c.health = c.health.With(health.Override{Key: key, Status: h})
 	}
 	if !c.health.Equal(before) { // saying the same again changes nothing, nor since when
-		c.since = c.since.with(key, now).of(c.health)
+		c.origins = c.origins.with(key, by).of(c.health)
 	}
 	return c, nil
 }
 
-// ordered adds an order, which the next revision carries.
-func (c contents) ordered(o Order) contents {
-	o.Revision = c.revision + 1
+// order carries out what an operator orders. The next revision has it.
+func (c contents) order(o *isobar.HealthOrder, now time.Time) (contents, error) {
+	before, by := c.health, origin{since: now, who: o.Who, reason: o.Reason}
+	for _, a := range o.Addresses {
+		var err error
+		if c, err = c.setHealth(o.Service, a, o.Status, by); err != nil {
+			return c, err
+		}
+	}
+	next := Order{HealthOrder: *o, Revision: c.revision + 1}
+	next.Addresses = slices.Clone(o.Addresses)
 	if svc, ok := c.effective(o.Service); ok {
-		o.What = whatOf(&svc.Service, &o)
+		next.What = whatOf(&svc.Service, &next.HealthOrder, before)
 	}
 	kept := c.orders[max(0, len(c.orders)+1-maxOrders):]
-	c.orders = append(slices.Clone(kept), o)
-	return c
+	c.orders = append(slices.Clone(kept), next)
+	return c, nil
 }
 
 // pruned drops overrides of endpoints that are gone: an address that comes
@@ -284,7 +292,7 @@ func (c contents) pruned() contents {
 	}
 	if len(gone) > 0 {
 		c.health = c.health.Without(func(k health.Key) bool { return gone[k] })
-		c.since = c.since.of(c.health)
+		c.origins = c.origins.of(c.health)
 	}
 	return c
 }
@@ -319,7 +327,7 @@ func (c contents) equal(o contents) bool {
 	return c.fileSeen == o.fileSeen && maps.EqualFunc(c.awaited, o.awaited, same) &&
 		maps.EqualFunc(c.api, o.api, same) && maps.EqualFunc(c.file, o.file, same) && maps.EqualFunc(c.listed, o.listed, same) &&
 		sameNetwork(c.network, o.network) &&
-		slices.Equal(c.health.Overrides(), o.health.Overrides())
+		slices.Equal(c.health.Overrides(), o.health.Overrides()) && c.origins.equal(o.origins)
 }
 
 func sameService(a, b *isobar.Object) bool {
@@ -379,31 +387,6 @@ func (c contents) ownersOf(objects []isobar.Object, awaited []isobar.Service) ma
 	}
 	for i := range awaited {
 		out[awaited[i].Name] = c.awaited[awaited[i].Name].Owner
-	}
-	return out
-}
-
-// sinces says when each override was set. Values are never written once they
-// are part of contents. An override that an earlier version saved has none.
-type sinces map[health.Key]time.Time
-
-// with returns a copy with a time added.
-func (s sinces) with(k health.Key, at time.Time) sinces {
-	out := maps.Clone(s)
-	if out == nil {
-		out = sinces{}
-	}
-	out[k] = at
-	return out
-}
-
-// of returns the times of the overrides in a table alone.
-func (s sinces) of(t health.Table) sinces {
-	out := sinces{}
-	for _, o := range t.Overrides() {
-		if at, known := s[o.Key]; known {
-			out[o.Key] = at
-		}
 	}
 	return out
 }

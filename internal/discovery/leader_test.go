@@ -117,7 +117,7 @@ func TestProvidersOfAGroup(t *testing.T) {
 	step("with the group's file it adds services, and its settings count", "cart dns 2: 1 8 2; gone dns 1: 3; new dns 2: 5", r.Lead(trusting(true, false, false)))
 	step("endpoints that are gone go once the provider is trusted", "cart dns 2: 1 8; gone dns 1: 3; new dns 2: 5", r.Lead(trusting(true, true, false)))
 	step("they do not return when it is trusted no more", "cart dns 2: 1 8; gone dns 1: 3; new dns 2: 5", r.Lead(trusting(true, false, false)))
-	if _, err := r.SetHealth("gone", "10.0.0.3:80", isobar.Draining); err != nil {
+	if _, err := setHealth(r, "gone", "10.0.0.3:80", isobar.Draining); err != nil {
 		t.Fatal(err)
 	}
 	step("services that are gone go last", "cart dns 2: 1 8; new dns 2: 5", r.Lead(trusting(true, true, true)))

@@ -89,7 +89,7 @@ func TestServicesMoveBetweenFileAndControlPlane(t *testing.T) {
 		}
 	}
 	set([]isobar.Service{svc("s", 1)}, nil)
-	if _, err := r.SetHealth("s", "10.0.0.1:80", isobar.Draining); err != nil {
+	if _, err := setHealth(r, "s", "10.0.0.1:80", isobar.Draining); err != nil {
 		t.Fatal(err)
 	}
 	set(nil, []isobar.Service{svc("s", 1)})
@@ -117,7 +117,7 @@ func TestOverridesWaitForTheirService(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"s", "gone"} {
-			if _, err := r.SetHealth(name, "10.0.0.1:80", isobar.Draining); err != nil {
+			if _, err := setHealth(r, name, "10.0.0.1:80", isobar.Draining); err != nil {
 				t.Fatal(err)
 			}
 		}

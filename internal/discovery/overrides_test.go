@@ -15,7 +15,7 @@ func TestHealth(t *testing.T) {
 	r := open(t, memory)
 	setFile(t, r, svc("f", 1))
 	before, _ := r.State()
-	revision, err := r.SetHealth("f", "[0:0::1]:80", isobar.Draining) // another spelling of [::1]:80
+	revision, err := setHealth(r, "f", "[0:0::1]:80", isobar.Draining) // another spelling of [::1]:80
 	if err != nil || revision <= before.Revision {
 		t.Fatal(revision, err)
 	}
@@ -26,7 +26,7 @@ func TestHealth(t *testing.T) {
 	if got := status(r, "[::1]:80"); got != isobar.Draining {
 		t.Errorf("got %v", got)
 	}
-	if again, err := r.SetHealth("f", "[::1]:80", isobar.Draining); err != nil || again != revision {
+	if again, err := setHealth(r, "f", "[::1]:80", isobar.Draining); err != nil || again != revision {
 		t.Errorf("the same again: %d, %v, want %d", again, err, revision)
 	}
 	restarted := open(t, memory)
@@ -37,10 +37,10 @@ func TestHealth(t *testing.T) {
 	if got := status(restarted, "[::1]:80"); got != isobar.Draining {
 		t.Errorf("after a restart and the file: %v", got)
 	}
-	if _, err := restarted.SetHealth("f", "[::1]:80", isobar.Unknown); err != nil {
+	if _, err := setHealth(restarted, "f", "[::1]:80", isobar.Unknown); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := restarted.SetHealth("f", "10.0.0.1:80", isobar.Unhealthy); err != nil {
+	if _, err := setHealth(restarted, "f", "10.0.0.1:80", isobar.Unhealthy); err != nil {
 		t.Fatal(err)
 	}
 	if _, table := restarted.State(); len(table.Overrides()) != 1 {
@@ -61,7 +61,7 @@ func TestOverrides(t *testing.T) {
 	setFile(t, r, svc("g", 1), svc("f", 1))
 	began := time.Now().Add(-time.Second)
 	for _, set := range []struct{ service, address string }{{"g", "10.0.0.1:80"}, {"f", "[::1]:80"}} {
-		if _, err := r.SetHealth(set.service, set.address, isobar.Draining); err != nil {
+		if _, err := setHealth(r, set.service, set.address, isobar.Draining); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +70,7 @@ func TestOverrides(t *testing.T) {
 		first[1].Locality != isobar.MustLocality("b/b") || first[1].Status != isobar.Draining || first[1].Since.Before(began) {
 		t.Errorf("overrides %+v", first)
 	}
-	if _, err := r.SetHealth("f", "[::1]:80", isobar.Draining); err != nil {
+	if _, err := setHealth(r, "f", "[::1]:80", isobar.Draining); err != nil {
 		t.Fatal(err)
 	}
 	restarted := open(t, memory)
@@ -81,7 +81,7 @@ func TestOverrides(t *testing.T) {
 	if again := restarted.Overrides(); !reflect.DeepEqual(again, first) {
 		t.Errorf("after a restart: %+v, want %+v", again, first)
 	}
-	if _, err := restarted.SetHealth("f", "[::1]:80", isobar.Unknown); err != nil {
+	if _, err := setHealth(restarted, "f", "[::1]:80", isobar.Unknown); err != nil {
 		t.Fatal(err)
 	}
 	setFile(t, restarted, svc("f", 1))

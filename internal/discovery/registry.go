@@ -81,10 +81,10 @@ type Registry struct {
 type state struct {
 	topology *isobar.Topology
 	health   health.Table
-	since    sinces                            // of the health that operators set
+	origins  origins                           // of the health that operators set
 	orders   []Order                           // the newest last
 	objects  []isobar.Object                   // sorted by name
-	marks    func() (map[string][]byte, error) // health and since as entries that replicas share
+	marks    func() (map[string][]byte, error) // health and origins as entries that replicas share
 }
 
 // Open loads what was saved. The topology holds the API's services from then
@@ -187,26 +187,11 @@ func (r *Registry) Delete(name string, ifMatch uint64) (topology uint64, err err
 	return r.change(func(c contents) (contents, error) { return c.remove(name, ifMatch) })
 }
 
-// SetHealth overrides the health of an endpoint of any service, until the
-// endpoint goes; isobar.Unknown takes the override back.
-func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (topology uint64, err error) {
+// SetHealths carries out an order: it overrides the health of endpoints of any service, of
+// all of them or none, until the endpoints go. It remembers who ordered it, and why.
+func (r *Registry) SetHealths(o *isobar.HealthOrder) (topology uint64, err error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	return r.change(func(c contents) (contents, error) { return c.setHealth(service, address, h, now) })
-}
-
-// SetHealths does so for several endpoints of a service, all or none, and remembers who
-// ordered it, and why.
-func (r *Registry) SetHealths(service string, addresses []string, h isobar.HealthStatus, who, reason string) (topology uint64, err error) {
-	now := time.Now().UTC().Truncate(time.Millisecond)
-	return r.change(func(c contents) (contents, error) {
-		var err error
-		for _, a := range addresses {
-			if c, err = c.setHealth(service, a, h, now); err != nil {
-				return c, err
-			}
-		}
-		return c.ordered(Order{Service: service, Who: who, Reason: reason, status: h, addresses: slices.Clone(addresses)}), nil
-	})
+	return r.change(func(c contents) (contents, error) { return c.order(o, now) })
 }
 
 // Preview returns the topology that [Registry.SetConfigured] would make, which
@@ -324,8 +309,8 @@ func (r *Registry) putInForce(c contents) {
 	r.now = c
 	objects := c.objects()
 	r.state.Store(&state{
-		topology: c.topology(objects), health: c.health, since: c.since, orders: c.orders, objects: objects,
-		marks: sync.OnceValues(contents{health: c.health, since: c.since}.entries),
+		topology: c.topology(objects), health: c.health, origins: c.origins, orders: c.orders, objects: objects,
+		marks: sync.OnceValues(contents{health: c.health, origins: c.origins}.entries),
 	})
 	r.metrics.show(objects, len(c.conflicts()))
 	select {
@@ -388,16 +373,14 @@ func (r *Registry) Overrides() []isobar.HealthOverride {
 	set := s.health.Overrides()
 	out := make([]isobar.HealthOverride, 0, len(set))
 	where := map[string]isobar.Locality{} // of the endpoints of one service
-	by := givers(s.orders)
 	for i, o := range set {
 		if i == 0 || set[i-1].Service != o.Service {
 			where = localitiesOf(s.topology, o.Service)
 		}
-		override := isobar.HealthOverride{Service: o.Service, Address: o.Address, Locality: where[o.Address], Status: o.Status, Since: s.since[o.Key]}
-		if x := by[o.Key]; x != nil && x.status == o.Status {
-			override.Who, override.Reason = x.Who, x.Reason
-		}
-		out = append(out, override)
+		by := s.origins[o.Key]
+		out = append(out, isobar.HealthOverride{
+			Service: o.Service, Address: o.Address, Locality: where[o.Address], Status: o.Status, Since: by.since, Who: by.who, Reason: by.reason,
+		})
 	}
 	return out
 }

@@ -49,6 +49,11 @@ func put(t *testing.T, r *discovery.Registry, s isobar.Service) isobar.Object {
 	return o
 }
 
+// setHealth orders the health of one endpoint.
+func setHealth(r *discovery.Registry, service, address string, h isobar.HealthStatus) (topology uint64, err error) {
+	return r.SetHealths(&isobar.HealthOrder{Service: service, Addresses: []string{address}, Status: h})
+}
+
 func names(r *discovery.Registry) string {
 	topology, _ := r.State()
 	var out []string
@@ -82,9 +87,9 @@ func TestOwners(t *testing.T) {
 		{"stale put", func() error { _, _, err := r.Put("a", svc("a", 2), 1); return err }, isobar.ErrStale, "service a"},
 		{"stale delete", func() error { _, err := r.Delete("a", 1); return err }, isobar.ErrStale, "service a"},
 		{"match on nothing", func() error { _, _, err := r.Put("x", svc("x", 2), 1); return err }, isobar.ErrStale, "does not exist"},
-		{"health of nothing", func() error { _, err := r.SetHealth("x", "10.0.0.1:80", isobar.Healthy); return err }, isobar.ErrNotFound, "service x"},
-		{"health of no endpoint", func() error { _, err := r.SetHealth("a", "10.0.0.9:80", isobar.Healthy); return err }, isobar.ErrNotFound, "10.0.0.9:80"},
-		{"no health", func() error { _, err := r.SetHealth("a", "10.0.0.1:80", 77); return err }, isobar.ErrInvalid, "77"},
+		{"health of nothing", func() error { _, err := setHealth(r, "x", "10.0.0.1:80", isobar.Healthy); return err }, isobar.ErrNotFound, "service x"},
+		{"health of no endpoint", func() error { _, err := setHealth(r, "a", "10.0.0.9:80", isobar.Healthy); return err }, isobar.ErrNotFound, "10.0.0.9:80"},
+		{"no health", func() error { _, err := setHealth(r, "a", "10.0.0.1:80", 77); return err }, isobar.ErrInvalid, "77"},
 		{"file twice", func() error { _, err := r.SetFile([]isobar.Service{svc("x", 1), svc("x", 1)}, nil); return err }, isobar.ErrInvalid, `"x"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

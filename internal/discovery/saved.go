@@ -32,7 +32,10 @@ type savedObject struct {
 type savedOverride struct {
 	health.Override
 
-	Since time.Time `json:"since,omitzero"`
+	// Earlier versions did not save these.
+	Since  time.Time `json:"since,omitzero"`
+	Who    string    `json:"who,omitempty"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // ErrNewerFormat says that a newer Isobar wrote the objects.
@@ -53,7 +56,8 @@ type encoding struct {
 func (c contents) encode(known encodings, into []byte) ([]byte, encodings, error) {
 	s := saved{Format: savedFormat, Revision: c.revision, Objects: []savedObject{}}
 	for _, o := range c.health.Overrides() {
-		s.Overrides = append(s.Overrides, savedOverride{Override: o, Since: c.since[o.Key]})
+		by := c.origins[o.Key]
+		s.Overrides = append(s.Overrides, savedOverride{Override: o, Since: by.since, Who: by.who, Reason: by.reason})
 	}
 	rest, err := json.Marshal(s)
 	if err != nil {
@@ -115,12 +119,10 @@ func decode(data []byte) (contents, error) {
 	if err := s.readFormerNames(data); err != nil {
 		return contents{}, err
 	}
-	c := contents{revision: s.Revision, since: sinces{}, api: make(map[string]isobar.Object, len(s.Objects))}
+	c := contents{revision: s.Revision, origins: origins{}, api: make(map[string]isobar.Object, len(s.Objects))}
 	for _, o := range s.Overrides {
 		c.health = c.health.With(o.Override)
-		if !o.Since.IsZero() {
-			c.since[o.Key] = o.Since
-		}
+		c.origins[o.Key] = origin{since: o.Since, who: o.Who, reason: o.Reason}
 	}
 	for _, o := range s.Objects {
 		c.api[o.Service.Name] = isobar.Object{Service: cloneService(o.Service), Owner: isobar.OwnerAPI, Revision: o.Revision}

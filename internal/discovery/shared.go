@@ -52,7 +52,10 @@ type sharedHealthOverride struct {
 	Service string              `json:"service"`
 	Address string              `json:"address"`
 	Status  isobar.HealthStatus `json:"status"`
-	Since   time.Time           `json:"since,omitzero"`
+	// Earlier versions did not write these.
+	Since  time.Time `json:"since,omitzero"`
+	Who    string    `json:"who,omitempty"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // Operated is what the API and operators wrote.
@@ -197,7 +200,8 @@ func (c contents) sharedChanges(next contents) ([]SharedChange, error) {
 func (c contents) marks() map[health.Key]sharedHealthOverride {
 	out := map[health.Key]sharedHealthOverride{}
 	for _, o := range c.health.Overrides() {
-		out[o.Key] = sharedHealthOverride{Service: o.Service, Address: o.Address, Status: o.Status, Since: c.since[o.Key]}
+		by := c.origins[o.Key]
+		out[o.Key] = sharedHealthOverride{Service: o.Service, Address: o.Address, Status: o.Status, Since: by.since, Who: by.who, Reason: by.reason}
 	}
 	return out
 }
@@ -217,32 +221,31 @@ func (r *Registry) share(next contents) error {
 	return nil
 }
 
-// ForceHealths keeps the health of endpoints of a service for the next leader of a group that
-// has none, or returns isobar.ErrUnavailable. Nothing changes on this replica before that
-// leader's first plan.
-func (r *Registry) ForceHealths(ctx context.Context, service string, addresses []string, h isobar.HealthStatus) error {
+// ForceHealths keeps an order for the next leader of a group that has none, or returns
+// isobar.ErrUnavailable. Nothing changes on this replica before that leader's first plan.
+func (r *Registry) ForceHealths(ctx context.Context, o *isobar.HealthOrder) error {
 	if r.opts.Shared == nil {
 		return fmt.Errorf("%w: this server belongs to no group of replicas", isobar.ErrUnavailable)
 	}
-	now := time.Now().UTC().Truncate(time.Millisecond)
+	by := origin{since: time.Now().UTC().Truncate(time.Millisecond), who: o.Who, reason: o.Reason}
 	r.mu.Lock()
 	next := r.now
 	r.mu.Unlock()
-	next.health, next.since = health.NewTable(nil), sinces{} // so that what stands already is written, too: the engine may have something else
+	next.health, next.origins = health.NewTable(nil), origins{} // so that what stands already is written, too: the engine may have something else
 	var changes []SharedChange
-	for _, a := range addresses {
+	for _, a := range o.Addresses {
 		var err error
-		if next, err = next.setHealth(service, a, h, now); err != nil {
+		if next, err = next.setHealth(o.Service, a, o.Status, by); err != nil {
 			return err
 		}
-		if h == isobar.Unknown {
-			o, _ := next.effective(service)
-			_, e, _ := o.Service.Endpoint(a) // setHealth found it
-			changes = append(changes, SharedChange{Key: healthKey(service, e.Address)})
+		if o.Status == isobar.Unknown {
+			object, _ := next.effective(o.Service)
+			_, e, _ := object.Service.Endpoint(a) // setHealth found it
+			changes = append(changes, SharedChange{Key: healthKey(o.Service, e.Address)})
 		}
 	}
-	if h != isobar.Unknown {
-		entries, err := contents{health: next.health, since: next.since}.entries()
+	if o.Status != isobar.Unknown {
+		entries, err := contents{health: next.health, origins: next.origins}.entries()
 		if err != nil {
 			return err
 		}
@@ -294,14 +297,12 @@ func (r *Registry) Follow(o Operated, file *Configured) error {
 	if err := addObjects(next.api, o.services, isobar.OwnerAPI); err != nil {
 		return err
 	}
-	next.since = sinces{}
+	next.origins = origins{}
 	var overrides []health.Override
 	for _, m := range o.health {
 		key := health.Key{Service: m.Service, Address: m.Address}
 		overrides = append(overrides, health.Override{Key: key, Status: m.Status})
-		if !m.Since.IsZero() {
-			next.since[key] = m.Since
-		}
+		next.origins[key] = origin{since: m.Since, who: m.Who, reason: m.Reason}
 	}
 	next.health = health.NewTable(nil).WithAll(overrides)
 	if next.equal(r.now) {

@@ -231,7 +231,7 @@ func TestChangesAreSeen(t *testing.T) {
 		Progress: func(p loadgen.Progress) {
 			if p.Phase == loadgen.Holding && !changed {
 				changed = true
-				if _, err := ask.SetHealth(t.Context(), "service-00", "10.0.0.0:80", isobar.Draining, false); err != nil {
+				if _, err := ask.SetHealth(t.Context(), &isobar.HealthOverride{Service: "service-00", Address: "10.0.0.0:80", Status: isobar.Draining}, false); err != nil {
 					t.Error(err)
 				}
 			}

@@ -343,3 +343,40 @@ func TestFirstVersionDamaged(t *testing.T) {
 		t.Errorf("got %q, %v", v.Data, err)
 	}
 }
+
+// TestDamageBetweenWrites asserts that a version that is damaged while its process runs does not
+// take the place of the good one before it, whatever is damaged.
+func TestDamageBetweenWrites(t *testing.T) {
+	save := func(f *store.Files, revision uint64, data string) uint64 {
+		t.Helper()
+		next, err := f.CompareAndSwap(t.Context(), "a", revision, []byte(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next
+	}
+	try := func(damage func(current []byte) []byte, want string) {
+		t.Helper()
+		dir := t.TempDir()
+		f := open(t, dir)
+		defer closeNow(t, f)
+		save(f, save(f, 0, "first"), "second")
+		writeBytes(t, dir, "a.state", damage(readBytes(t, dir, "a.state")))
+		v, err := f.Get(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		save(f, v.Revision, "third")
+		writeBytes(t, dir, "a.state", nil)
+		if v, err := f.Get(t.Context(), "a"); err != nil || string(v.Data) != want {
+			t.Errorf("got %q, %v; want %s", v.Data, err, want)
+		}
+	}
+	try(func(b []byte) []byte { return b }, "second")
+	for i := range len("second") {
+		try(func(b []byte) []byte { b[len(b)-1-i] ^= 1; return b }, "first")
+	}
+	try(func(b []byte) []byte { return b[:len(b)-1] }, "first")
+	try(func(b []byte) []byte { return append(b, 0) }, "first")
+	try(func(b []byte) []byte { b[30] ^= 1; return b }, "first")
+}

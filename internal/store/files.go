@@ -48,8 +48,9 @@ type Files struct {
 
 	mu     sync.Mutex // guards the files of all keys
 	closed bool
-	told   map[string]uint64 // recoveries that were logged: key to revision
-	seen   map[string]bool   // keys that were read or written
+	told   map[string]uint64  // recoveries that were logged: key to revision
+	seen   map[string]bool    // keys that were read or written
+	wrote  map[string]written // the versions that this process wrote last
 }
 
 var _ Store = (*Files)(nil)
@@ -68,7 +69,10 @@ func Open(dir string, o Options) (*Files, error) {
 	if err != nil {
 		return nil, errors.Join(unusable(err), lock.Close())
 	}
-	f := &Files{dir: dir, self: self, log: o.Logger, lock: lock, told: map[string]uint64{}, seen: map[string]bool{}, metrics: newMetrics(o.Registerer)}
+	f := &Files{
+		dir: dir, self: self, log: o.Logger, lock: lock, metrics: newMetrics(o.Registerer),
+		told: map[string]uint64{}, seen: map[string]bool{}, wrote: map[string]written{},
+	}
 	if f.log == nil {
 		f.log = slog.Default()
 	}
@@ -148,7 +152,7 @@ func (f *Files) CompareAndSwapNotify(ctx context.Context, key string, revision u
 	if err := f.inPlace(); err != nil {
 		return 0, err
 	}
-	have, from, err := f.read(key, examineFile)
+	have, from, err := f.read(key, f.examiner(key))
 	if err != nil && from != nowhere {
 		return 0, err
 	}
@@ -162,16 +166,17 @@ func (f *Files) CompareAndSwapNotify(ctx context.Context, key string, revision u
 	if from == previous {
 		next.Revision++ // the lost version had that number
 	}
-	err = f.write(key, next, from == current, written)
+	head := encodeHead(next)
+	err = f.write(key, next, head, from == current, written)
 	if err == nil && from == nowhere {
 		// A first version has none before it to fall back to but itself.
-		err = writeDurably(f.path(key, previousSuffix), next, func() {})
+		err = writeDurably(f.path(key, previousSuffix), next, head, func() {})
 	}
 	if err != nil {
 		f.metrics.failures.Inc()
 		return 0, fmt.Errorf("saving state %s: %w", key, err)
 	}
-	f.seen[key] = true
+	f.seen[key], f.wrote[key] = true, writtenOf(next, head)
 	f.watches.notify(key, next)
 	return next.Revision, nil
 }
@@ -195,12 +200,12 @@ func (f *Files) Watch(ctx context.Context, key string) <-chan Value { return f.w
 
 func (f *Files) path(key, suffix string) string { return filepath.Join(f.dir, key+suffix) }
 
-// write makes v the current version of a key; keep says that the version that
+// write makes v, with its head, the current version of a key; keep says that the version that
 // is current now is good and becomes the previous one. written is called before the
 // first sync. f.mu is held.
-func (f *Files) write(key string, v Value, keep bool, written func()) error {
+func (f *Files) write(key string, v Value, head []byte, keep bool, written func()) error {
 	temp := f.path(key, tempSuffix)
-	if err := writeDurably(temp, v, written); err != nil {
+	if err := writeDurably(temp, v, head, written); err != nil {
 		return errors.Join(err, removeIfThere(temp))
 	}
 	if keep {
@@ -215,12 +220,12 @@ func (f *Files) write(key string, v Value, keep bool, written func()) error {
 	return syncDir(f.dir)
 }
 
-func writeDurably(path string, v Value, written func()) error {
+func writeDurably(path string, v Value, head []byte, written func()) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // the path is made of a checked key
 	if err != nil {
 		return err
 	}
-	for _, part := range [][]byte{encodeHead(v), v.Data} {
+	for _, part := range [][]byte{head, v.Data} {
 		if _, err := file.Write(part); err != nil {
 			return errors.Join(err, file.Close())
 		}

@@ -84,8 +84,8 @@ var operatorPages = map[string][]pageCommand{
 		{line: "curl -s http://127.0.0.1:18080/v1/discovery/dns", prints: `"name":"vm-7.example"`},
 	},
 	"docs/how-to/drain.md": {
-		{line: "isobar health set checkout 127.0.0.1:50051 draining", prints: "draining by operator"},
-		{line: "curl -X PUT -d draining http://127.0.0.1:18080/v1/services/checkout/endpoints/127.0.0.1:50051/health   # the same", prints: `"version"`},
+		{line: "isobar health set checkout 127.0.0.1:50051 draining -m 'kernel update'", prints: "draining by operator"},
+		{line: "curl -X PUT -d draining 'http://127.0.0.1:18080/v1/services/checkout/endpoints/127.0.0.1:50051/health?reason=kernel+update'   # the same", prints: `"version"`},
 		{line: "isobar health                                   # at the end; or curl http://127.0.0.1:18080/v1/health", prints: "127.0.0.1:50051.*draining"},
 		{line: "curl http://127.0.0.1:18080/v1/services/checkout/endpoints/127.0.0.1:50051/health", prints: `"override":\{"status":"draining"`},
 		{line: "isobar explain checkout --from us-east/b        # under Warnings", prints: "127.0.0.1:50051.*draining"},

@@ -23,6 +23,8 @@ const (
 	force     = "true does it also where what is left can't carry the traffic"
 	forceMark = force + "; where a group of replicas has no leader, it is kept for the next one"
 	keepMark  = "true keeps it for the next leader where a group of replicas has none"
+	who       = "name of the operator, for the history; the address that the request comes from if missing"
+	reason    = "reason, for the history and for other operators"
 	health    = "/v1/services/{name}/endpoints/{address}/health"
 )
 
@@ -42,11 +44,11 @@ var operations = []operation{
 	{method: "GET", path: health, summary: "The health of one endpoint", answers: []any{admin.EndpointHealth{}}},
 	{
 		method: "PUT", path: health, summary: "Sets the health of an endpoint", body: "healthy, unhealthy or draining",
-		query: map[string]string{"force": forceMark}, answers: []any{admin.Published{}}, kept: true,
+		query: map[string]string{"force": forceMark, "who": who, "reason": reason}, answers: []any{admin.Published{}}, kept: true,
 	},
 	{
 		method: "DELETE", path: health, summary: "Removes that setting",
-		query: map[string]string{"force": keepMark}, answers: []any{admin.Published{}}, kept: true,
+		query: map[string]string{"force": keepMark, "who": who, "reason": reason}, answers: []any{admin.Published{}}, kept: true,
 	},
 	{method: "PUT", path: "/v1/services/{name}/health/release", summary: "Accepts a held mass failure", answers: []any{admin.Released{}}},
 	{method: "GET", path: "/v1/plan", summary: "The published plan", query: map[string]string{"service": byService}, answers: []any{admin.PlanView{}}},
