@@ -31,7 +31,7 @@ export const nowhere = 'nowhere';
 
 /** Puts the text of a filter into the address, without a step back for each letter. */
 export function find(screen: string, query: Record<string, string>, text: string): void {
-  history.replaceState(null, '', format({ screen, query: { ...query, find: text || undefined } }));
+  history.replaceState(history.state, '', format({ screen, query: { ...query, find: text || undefined } }));
   window.dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
