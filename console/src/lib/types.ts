@@ -41,6 +41,7 @@ export interface ServiceRow {
   demand: number;
   fullest?: { locality: string; utilization: number; ceiling: number };
   healthy: number;
+  draining?: number; // missing in what an older server answers
   endpoints: number;
   shift: number;
   moving: number;
@@ -69,6 +70,7 @@ export interface Site {
   locality: string;
   endpoints: number;
   healthy: number;
+  draining?: number; // missing in what an older server answers
   capacity: number;
   capacity_basis?: CapacityBasis;
   ceiling: number;
