@@ -157,7 +157,7 @@ export interface Explanation {
   gap: number;
   plan_gap: number;
   earlier_decision?: string; // of which prices, costs and targets are
-  demand: { rate: number; raw: number; nodes: number; held: number; service: number; measured: boolean; variability: number };
+  demand: { rate: number; raw: number; nodes: number; held: number; service: number; measured: boolean; variability: number; report_age_seconds?: number };
   localities: LocalityWhy[];
   binding: { kind: string; locality?: string; text: string };
   runner_up?: { locality: string; worse_ms: number };
