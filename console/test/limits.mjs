@@ -27,9 +27,9 @@ export async function rows(browser, address) {
   return most;
 }
 
-/** The first line of the stream of the first page. */
-async function firstLine(address) {
-  const answer = await fetch(new URL('../v1/stream', address));
+/** The first line of the stream of the first page, or of a service. */
+export async function firstLine(address, service = '') {
+  const answer = await fetch(new URL(`../v1/stream${service && `?service=${service}`}`, address));
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = '';
   while (!text.includes('\n')) text += (await reader.read()).value;
@@ -38,7 +38,7 @@ async function firstLine(address) {
 }
 
 /** A server beside that of an address, whose stream sends a text, and then what `use` sends. */
-async function standIn(address, text, use) {
+export async function standIn(address, text, use) {
   const streams = [];
   const server = createServer((from, to) => {
     if (from.url.startsWith('/v1/stream')) {

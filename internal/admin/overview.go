@@ -27,6 +27,7 @@ type ServiceOverview struct {
 	// capacity, by this plan; nil where none has.
 	Fullest   *FullestLocality `json:"fullest,omitempty"`
 	Healthy   int              `json:"healthy"`   // endpoints that take traffic
+	Draining  int              `json:"draining"`  // endpoints that an operator, the configuration or a provider takes out of traffic: no failure
 	Endpoints int              `json:"endpoints"` // all
 	// Shift is how much of the demand is sent elsewhere than to the nearest
 	// locality that takes traffic; Moving is how much has yet to move to where it
@@ -161,6 +162,7 @@ func (o *ServiceOverview) sites(r *assign.Result) {
 	for i := range r.Sites {
 		site := &r.Sites[i]
 		o.Healthy += site.Group.Usable()
+		o.Draining += draining(site.Group)
 		o.Endpoints += len(site.Group.Endpoints)
 		if site.Capacity <= 0 {
 			continue
@@ -173,6 +175,18 @@ func (o *ServiceOverview) sites(r *assign.Result) {
 		site := &r.Sites[fullest]
 		o.Fullest = &FullestLocality{Locality: site.Group.Locality, Utilization: most, Ceiling: site.Ceiling}
 	}
+}
+
+// draining counts the endpoints of a locality that take no traffic because they are to be
+// left alone. Those that fail are not among them.
+func draining(g *isobar.EndpointGroup) int {
+	n := 0
+	for i := range g.Endpoints {
+		if g.Endpoints[i].Health == isobar.Draining {
+			n++
+		}
+	}
+	return n
 }
 
 // sources sums what the sources send: by demand, or where there is none, each

@@ -59,6 +59,7 @@ type SiteView struct {
 	Locality        isobar.Locality `json:"locality"`
 	Endpoints       int             `json:"endpoints"`
 	Healthy         int             `json:"healthy"`
+	Draining        int             `json:"draining"` // an operator, the configuration or a provider takes them out of traffic: no failure
 	CapacityNominal float64         `json:"capacity_nominal"`
 	Capacity        float64         `json:"capacity"`
 	CapacityBasis   string          `json:"capacity_basis"` // declared, estimated or assumed
@@ -172,7 +173,7 @@ func (s *core) viewService(svc *plan.Service, overrides []isobar.HealthOverride,
 
 func viewSite(s *assign.Site, load, price float64) SiteView {
 	v := SiteView{
-		Locality: s.Group.Locality, Endpoints: len(s.Group.Endpoints), Healthy: s.Group.Usable(),
+		Locality: s.Group.Locality, Endpoints: len(s.Group.Endpoints), Healthy: s.Group.Usable(), Draining: draining(s.Group),
 		CapacityNominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, UnmanagedLoad: s.Unmanaged,
 		Load: load, Price: price, Unreachable: s.Unreachable,
 	}

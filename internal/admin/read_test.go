@@ -315,7 +315,9 @@ func TestOverview(t *testing.T) {
 	site := svc.Result.Sites[0]
 	site.Group = &isobar.EndpointGroup{Locality: near, Endpoints: site.Group.Endpoints}
 	sick := site
-	sick.Group = &isobar.EndpointGroup{Locality: isobar.MustLocality("eu-west/a"), Endpoints: []isobar.WeightedEndpoint{{Address: "x", Health: isobar.Unhealthy}}}
+	sick.Group = &isobar.EndpointGroup{Locality: isobar.MustLocality("eu-west/a"), Endpoints: []isobar.WeightedEndpoint{
+		{Address: "x", Health: isobar.Unhealthy}, {Address: "y", Health: isobar.Draining},
+	}}
 	sick.Capacity = 0
 	svc.Result.Sites = append(svc.Result.Sites, site, sick)
 	svc.Result.Load = []float64{10, 60, 0}
@@ -330,11 +332,16 @@ func TestOverview(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 	o := got.Services[0]
-	if o.Demand != 80 || o.Shift != 0.1875 || o.Moving != 0.1875 || o.Healthy != 2 || o.Endpoints != 3 || o.Solved {
+	if o.Demand != 80 || o.Shift != 0.1875 || o.Moving != 0.1875 || o.Healthy != 2 || o.Draining != 1 || o.Endpoints != 4 || o.Solved {
 		t.Errorf("got %+v", o)
 	}
 	if o.Fullest == nil || o.Fullest.Locality != near || o.Fullest.Utilization != 0.7 {
 		t.Errorf("fullest %+v", o.Fullest)
+	}
+	var one admin.PlanView
+	do(t, srv, http.MethodGet, "/v1/plan?service=legacy", "").decode(t, &one)
+	if l := one.Services[0].Localities[2]; l.Healthy != 0 || l.Draining != 1 || l.Endpoints != 2 {
+		t.Errorf("the locality with a drained endpoint: %+v", l)
 	}
 	w.set(func() { w.current = nil })
 	a := do(t, srv, http.MethodGet, "/v1/overview", "")

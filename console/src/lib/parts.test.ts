@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { heat, part } from './heat';
 import { Lines } from './lines';
-import { format, parse } from './route';
+import { format, nowhere, parse } from './route';
 import { arrange, join, keep, window } from './rows';
 import type { ServiceRow } from './types';
 
@@ -38,7 +38,8 @@ describe('lines', () => {
 });
 
 describe('routes', () => {
-  test.each(['', '#', '#/', '#/nothing', '#x/y'])('%s is the fleet', (hash) => expect(parse(hash).screen).toBe('fleet'));
+  test.each(['', '#', '#/'])('%s is the fleet', (hash) => expect(parse(hash).screen).toBe('fleet'));
+  test.each([['#/nothing', 'nothing'], ['#x/y', 'x'], ['#/service', 'service'], ['#/nowhere', 'nowhere']])('%s names no screen', (hash, name) => expect(parse(hash)).toMatchObject({ screen: nowhere, name }));
   test('keep every name', () => {
     for (const name of ['checkout', 'a/b', 'a?b=c&d', '<img src=x>', 'ü %', '#']) {
       const r = { screen: 'service', name, query: { from: 'us-east/a', to: 'x&y' } };

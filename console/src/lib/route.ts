@@ -3,7 +3,7 @@
 
 export interface Route {
   screen: string;
-  name: string; // of a service
+  name: string; // of a service; of the screen nowhere, what the address names instead
   query: Record<string, string>;
 }
 
@@ -14,7 +14,9 @@ export function parse(hash: string): Route {
   const [screen = '', name = ''] = path.split('/', 2).map(decoded);
   const query: Record<string, string> = {};
   for (const [k, v] of new URLSearchParams(search)) query[k] = v;
-  return { screen: (screens as readonly string[]).includes(screen) ? screen : 'fleet', name, query };
+  if (screen === '') return { screen: 'fleet', name, query };
+  const there = (screens as readonly string[]).includes(screen) && (screen !== 'service' || name !== '');
+  return there ? { screen, name, query } : { screen: nowhere, name: screen, query };
 }
 
 export function format(r: { screen: string; name?: string; query?: Record<string, string | undefined> }): string {
@@ -24,9 +26,12 @@ export function format(r: { screen: string; name?: string; query?: Record<string
   return `#/${r.screen}${r.name ? `/${encodeURIComponent(r.name)}` : ''}${text ? `?${text}` : ''}`;
 }
 
+/** The screen of an address that names nothing. */
+export const nowhere = 'nowhere';
+
 /** Puts the text of a filter into the address, without a step back for each letter. */
 export function find(screen: string, query: Record<string, string>, text: string): void {
-  history.replaceState(null, '', format({ screen, query: { ...query, find: text || undefined } }));
+  history.replaceState(history.state, '', format({ screen, query: { ...query, find: text || undefined } }));
   window.dispatchEvent(new HashChangeEvent('hashchange'));
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { bars, effectOf, instant, lastTime, local, minuteOf, rank, shownMinute, sinceOldest, stepAt, stepOf, still, ticks, typed } from './time';
+import { bars, effectOf, instant, lastTime, local, minuteOf, rank, shownMinute, sinceOldest, stepAt, stepOf, still, ticks, typed, unread } from './time';
 import type { ChangeMark, Span, Timeline } from './types';
 
 const hour: Timeline = {
@@ -90,4 +90,16 @@ describe('the first change of a span', () => {
   });
   test('is the largest', () => expect(rank(span(0.2, 0.1))).toBe('The largest of 60 changes'));
   test('is one of the largest where the next shows the same', () => expect(rank(span(0.2004, 0.1996, 0.1))).toBe('One of the largest of 60 changes'));
+});
+
+describe('the time in an address', () => {
+  test.each<[Record<string, string>, string]>([
+    [{}, ''],
+    [{ service: 'x', at: '2026-03-01T13:00:00Z' }, ''],
+    [{ from: '2026-03-01T13:00:00Z', to: '2026-03-01T13:01:00Z' }, ''],
+    [{ at: 'yesterday' }, 'yesterday'],
+    [{ from: '2026-03-01T13:01:00Z', to: '2026-03-01T13:00:00Z' }, '2026-03-01T13:01:00Z to 2026-03-01T13:00:00Z'],
+    [{ from: 'noon', to: '2026-03-01T13:00:00Z' }, 'noon to 2026-03-01T13:00:00Z'],
+    [{ to: '2026-03-01T13:00:00Z' }, 'to 2026-03-01T13:00:00Z'],
+  ])('of %o that cannot be read is %s', (query, want) => expect(unread(query)).toBe(want));
 });

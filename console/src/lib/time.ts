@@ -138,3 +138,11 @@ export function rank(s: Span): string {
   const tied = first && second && percent(first.moved) === percent(second.moved);
   return `${tied ? 'One of the largest' : 'The largest'} of ${s.count} changes`;
 }
+
+/** The time in the address of Time that names no moment or span; '' where there is none. */
+export function unread(query: Record<string, string>): string {
+  const { at, from, to } = query;
+  if (at !== undefined && Number.isNaN(Date.parse(at))) return at;
+  if (from === undefined && to === undefined) return '';
+  return Date.parse(from ?? '') < Date.parse(to ?? '') ? '' : `${from ?? ''} to ${to ?? ''}`.trim();
+}

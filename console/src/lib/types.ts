@@ -41,6 +41,7 @@ export interface ServiceRow {
   demand: number;
   fullest?: { locality: string; utilization: number; ceiling: number };
   healthy: number;
+  draining?: number; // missing in what an older server answers
   endpoints: number;
   shift: number;
   moving: number;
@@ -69,6 +70,7 @@ export interface Site {
   locality: string;
   endpoints: number;
   healthy: number;
+  draining?: number; // missing in what an older server answers
   capacity: number;
   capacity_basis?: CapacityBasis;
   ceiling: number;
@@ -155,7 +157,7 @@ export interface Explanation {
   gap: number;
   plan_gap: number;
   earlier_decision?: string; // of which prices, costs and targets are
-  demand: { rate: number; raw: number; nodes: number; held: number; service: number; measured: boolean; variability: number };
+  demand: { rate: number; raw: number; nodes: number; held: number; service: number; measured: boolean; variability: number; report_age_seconds?: number };
   localities: LocalityWhy[];
   binding: { kind: string; locality?: string; text: string };
   runner_up?: { locality: string; worse_ms: number };

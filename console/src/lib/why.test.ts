@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { LocalityWhy } from './types';
-import { rule } from './why';
+import { demandOf, rule } from './why';
 
 const at = (locality: string, target_share: number, cost_ms: number): LocalityWhy => ({ locality, target_share, cost_ms, healthy: 2 }) as LocalityWhy;
 
@@ -27,3 +27,10 @@ test('costs of an earlier decision say nothing of a move now', () => {
   expect(text).toMatch(/But costs are of the last decision\.$/);
   expect(text).not.toMatch(/saves nothing/);
 });
+
+test.each([
+  [{ rate: 1200, nodes: 12, measured: true, report_age_seconds: 2.34 }, '1200 req/s, by 12 reporting clients; the newest report was 2 s old then'],
+  [{ rate: 7, nodes: 1, measured: true, report_age_seconds: 300 }, '7 req/s, by 1 reporting client; the newest report was 5 min old then'],
+  [{ rate: 7, nodes: 1, measured: true }, '7 req/s, by 1 reporting client'],
+  [{ rate: 0, nodes: 0, measured: false }, '0 req/s, by 0 reporting clients: nothing was ever reported'],
+])('the demand of %o is told with the age of its newest report', (demand, want) => expect(demandOf(demand)).toBe(want));

@@ -1,5 +1,5 @@
-import { ms, portions } from './format';
-import type { LocalityWhy } from './types';
+import { age, count, ms, portions, rate } from './format';
+import type { Explanation, LocalityWhy } from './types';
 
 /** How far costs may differ and count as equal: nobody would move a request for less. */
 const equal = 0.05;
@@ -38,4 +38,11 @@ function keptOut(l: LocalityWhy, varies: boolean): string {
   if (l.unreachable || l.barred) return 'it is not reached from here';
   if (l.drained) return 'it is drained';
   return varies ? 'the demand from here varies: its cost counts steady demand only' : 'a limit or a reason below keeps requests away';
+}
+
+/** The demand of a source, who reports it, and how old the newest report was at the decision. */
+export function demandOf(d: Pick<Explanation['demand'], 'rate' | 'nodes' | 'measured' | 'report_age_seconds'>): string {
+  const text = `${rate(d.rate)} req/s, by ${count(d.nodes, 'reporting client')}`;
+  if (!d.measured) return `${text}: nothing was ever reported`;
+  return d.report_age_seconds ? `${text}; the newest report was ${age(d.report_age_seconds)} old then` : text;
 }
