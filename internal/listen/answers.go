@@ -52,6 +52,13 @@ func (a *answers) take(address string, bytes int) *taken {
 	return &taken{answers: a, address: address, bytes: bytes}
 }
 
+// now returns the bytes that count.
+func (a *answers) now() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return int64(a.used)
+}
+
 // taken is an answer that counts.
 type taken struct {
 	answers *answers

@@ -200,6 +200,7 @@ type Use struct {
 	Connections, MostConnections int   // of clients
 	ByFiles                      bool  // the limit of open files allows fewer connections than the configuration
 	Messages, MostMessages       int64 // bytes that clients sent and no handler has read
+	Answers, MostAnswers         int64 // bytes of large answers that clients have yet to take
 	// FullestAddress is the address nearest to its limit of connections to a listener.
 	FullestAddress admission.Use
 	// Peers has the fullest budgets of clients with a certificate and of those without.
@@ -220,6 +221,7 @@ func (g *Gate) Use() Use {
 	u := Use{
 		Connections: open, MostConnections: g.most, ByFiles: g.most < g.cfg.XDS.Limits().MaxConnections,
 		Messages: g.messages.Used(), MostMessages: g.messages.Most(), FullestAddress: g.pool.Fullest(),
+		Answers: g.answers.now(), MostAnswers: mostAnswers,
 	}
 	for _, b := range []*admission.Budgets{g.identities, g.addresses} {
 		streams, localities := b.Fullest()

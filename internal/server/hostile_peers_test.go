@@ -363,6 +363,9 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 			t.Errorf("an answer of %d bytes, %v: too small for this test", size, err)
 			return
 		}
+		if w.pressed.Load() {
+			t.Error("told of pressure on memory before any answer waits")
+		}
 		asked := 0
 		for ; err == nil && asked < 200; asked++ {
 			if err := p.ask(statusv3.ClientStatusDiscoveryService_FetchClientStatus_FullMethodName); err != nil {
@@ -377,6 +380,11 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "too many large answers that clients have not read yet") || asked < 10 {
 			t.Errorf("after %d answers: %v", asked, err)
 			return
+		}
+		time.Sleep(time.Second) //nolint:forbidigo // virtual time
+		synctest.Wait()
+		if !w.pressed.Load() {
+			t.Error("not told of pressure on memory while answers wait")
 		}
 		_ = p.Close()
 		for range 100 {

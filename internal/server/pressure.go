@@ -61,22 +61,23 @@ func (p *pressure) follow(ctx context.Context) {
 	}
 }
 
-// together is how much memory messages, polls and load reports may use together before the heap
+// together is how much memory messages, answers, polls and load reports may use together before the heap
 // would grow too far, bytes: each has a budget of its own.
 const together = 512 << 20
 
 // ordinary returns a budget of which four fifths count as half.
 func ordinary(most int64) int64 { return most / 5 * 8 }
 
-// used returns the largest part that is used of a budget: of the memory for messages, and of
+// used returns the largest part that is used of a budget: of the memory for messages and answers, and of
 // those for names of one address without certificate, for bodies of the admin interface, and for
-// clients that poll and load reports, of one and of all; and of what messages, polls and reports
-// may use together.
+// clients that poll and load reports, of one and of all; and of what messages,
+// answers, polls and reports may use together.
 func (p *pressure) used() (part float64) {
 	of := func(used, most int64) { part = max(part, float64(used)/float64(max(1, most))) }
 	use := p.gate.Use()
 	of(use.Messages, use.MostMessages)
-	all := use.Messages
+	of(2*use.Answers, use.MostAnswers) // what an answer was encoded from is garbage when it waits
+	all := use.Messages + use.Answers
 	of(p.xds.AccountMemory())
 	if p.body != nil {
 		used, most := p.body()

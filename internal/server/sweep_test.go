@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,8 @@ type sweepWorld struct {
 	good   *sweepStream
 	stop   func() // ends the server; nothing more is looked at then
 	ended  bool
+
+	pressed atomic.Bool // clients make the server use much of the memory that they may make it use
 }
 
 // inSweep runs a test against a server of its own, and looks afterwards whether
@@ -71,7 +74,7 @@ func inSweepWith(t *testing.T, memory int64, test func(w *sweepWorld)) {
 		w := &sweepWorld{t: t, log: &testhelp.Log{}, dial: pipe.DialContext}
 		var err error
 		w.server, err = server.New(cfg, server.Listeners{XDS: pipe, REST: rest}, server.Options{
-			Store: kept, Log: slog.New(slog.NewTextHandler(w.log, nil)), MessageMemory: memory,
+			Store: kept, Log: slog.New(slog.NewTextHandler(w.log, nil)), MessageMemory: memory, Pressure: w.pressed.Store,
 		})
 		if err != nil {
 			t.Fatal(err)
