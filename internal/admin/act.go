@@ -51,7 +51,7 @@ func (s *orders) operatorState(p *plan.Plan, name string) string {
 	}
 	for _, o := range s.opts.Objects.Overrides() {
 		if o.Service == name {
-			o.Who, o.Reason = "", "" // earlier versions, as of other replicas, don't know them
+			o.Who, o.Reason = "", "" // replicas of earlier versions do not keep them
 			seen.Overrides = append(seen.Overrides, o)
 		}
 	}

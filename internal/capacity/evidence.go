@@ -213,9 +213,9 @@ func (s *shape) of(mean float64) float64 {
 // fail takes failures, successes and the reported utilization as evidence.
 func (m *Model) fail(w *Window, c *cells) {
 	n := w.Rate * w.Seconds
-	var chance [failures]float64
+	var sigmas [failures]float64 // where servers queue: the same for all capacities
 	for e := range failures {
-		chance[e] = tolerance(failing[queueing][e].constant, n)
+		sigmas[e] = tolerance(failing[queueing][e].constant, n)
 	}
 	for k := range rates {
 		used := c.used[k]
@@ -227,7 +227,7 @@ func (m *Model) fail(w *Window, c *cells) {
 			queue, shed := known, known
 			if w.Failing <= collapsed {
 				f := &failing[queueing][e]
-				queue += excessive(w.Failing-f.constant, (1-f.constant)*wasted, probability, chance[e])
+				queue += excessive(w.Failing-f.constant, (1-f.constant)*wasted, probability, sigmas[e])
 				f = &failing[shedding][e]
 				p := f.fraction(used)
 				wide := (f.fraction(used*(1+cellWidth/2)) - f.fraction(used*(1-cellWidth/2))) / 2

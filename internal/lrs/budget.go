@@ -13,9 +13,9 @@ const (
 	// clients behind one NAT address.
 	modestReport = 16 << 10
 
-	// usableReports is the part of the memory, one in so many, that reports may use: the heap grows further before Go
-	// collects garbage, and the streams that bring the reports take memory, too: 20,000 goroutines
-	// 150 MiB.
+	// usableReports is the part of the memory, one in so many, that reports may use: the heap grows
+	// further before Go collects garbage, and the streams that bring the reports take memory, too:
+	// 20,000 goroutines 150 MiB.
 	usableReports = 2
 )
 

@@ -36,7 +36,6 @@ type Saved struct {
 func (s *Saved) AppendJSON(data []byte) ([]byte, error) {
 	buf := bytes.NewBuffer(append(data, `{"services":[`...))
 	services := json.NewEncoder(buf)
-	services.SetEscapeHTML(false)
 	for i := range s.Services {
 		if i > 0 {
 			buf.WriteByte(',')

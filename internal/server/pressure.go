@@ -61,17 +61,17 @@ func (p *pressure) follow(ctx context.Context) {
 	}
 }
 
-// together is how much memory messages, answers, polls and load reports may use together before the heap
-// would grow too far, bytes: each has a budget of its own.
+// together is how much memory messages, answers, polls and load reports may use together before
+// the heap would grow too far, bytes: each has a budget of its own.
 const together = 512 << 20
 
 // ordinary returns a budget of which four fifths count as half.
 func ordinary(most int64) int64 { return most / 5 * 8 }
 
-// used returns the largest part that is used of a budget: of the memory for messages and answers, and of
-// those for names of one address without certificate, for bodies of the admin interface, and for
-// clients that poll and load reports, of one and of all; and of what messages,
-// answers, polls and reports may use together.
+// used returns the largest part that is used of a budget: of the memory for messages and for answers,
+// and of those for names of one address without certificate, for bodies of the admin interface, and
+// for clients that poll and load reports, of one and of all; and of what messages, answers, polls and
+// reports may use together.
 func (p *pressure) used() (part float64) {
 	of := func(used, most int64) { part = max(part, float64(used)/float64(max(1, most))) }
 	use := p.gate.Use()
