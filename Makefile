@@ -243,7 +243,7 @@ steady: build ## hold 5,000 clients, 1,000 services and 100 checkers for DURATIO
 	cd bench && $(GO) build -trimpath -o ../bin/steady ./steady
 	bin/steady -isobar bin/isobar -duration $(DURATION) $(STEADY)
 
-attacks: build ## let clients that misbehave loose on isobar serve, one kind after the other: how much memory and processor time they take (13 minutes)
+attacks: build ## let clients that misbehave loose on isobar serve, one kind after the other: how much memory and processor time they take (22 minutes)
 	cd bench && $(GO) build -trimpath -o ../bin/attacks ./attacks
 	bin/attacks -isobar bin/isobar $(ATTACKS)
 
