@@ -198,7 +198,7 @@ fmt: ## format the code
 # The tests fail where the documents differ from the code; what a metric means, and
 # what to do about a refusal, is edited in the documents and stays.
 reference: ## write the references of metrics, of refusals and of the admin API into the documentation from the code
-	$(GO) test ./cmd/isobar -count 1 -run '^TestMetricReference$$' -update-metrics
+	$(GO) test ./internal/server -count 1 -run '^TestMetricReference$$' -update-metrics
 	$(GO) test ./internal/archtest -count 1 -run '^TestEveryRefusalIsListed$$' -update
 	$(GO) test ./test/openapi -count 1 -run '^TestDocumentIsTheCode$$' -update
 
