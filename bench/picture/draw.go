@@ -125,8 +125,8 @@ func drawPhases(b *strings.Builder, frames []frame, x func(float64) float64) {
 func (p *panel) draw(b *strings.Builder, runs []demoRun, x func(float64) float64) {
 	fmt.Fprintf(b, `<text x="%d" y="%g" fill="#111827">%s</text>`+"\n", left, p.top-6, p.title)
 	for _, mark := range p.marks {
-		fmt.Fprintf(b, `<line x1="%d" y1="%.1[2]f" x2="%[3]d" y2="%.1[2]f" stroke="#e5e7eb"/><text x="%[4]d" y="%.1[5]f" text-anchor="end" fill="#4b5563">%[6]g</text>`+"\n",
-			left, p.y(mark), right, left-8, p.y(mark)+4, mark)
+		fmt.Fprintf(b, `<line x1="%d" y1="%.1[2]f" x2="%[3]d" y2="%.1[2]f" stroke="#e5e7eb"/>`+"\n", left, p.y(mark), right)
+		fmt.Fprintf(b, `<text x="%d" y="%.1f" text-anchor="end" fill="#4b5563">%g</text>`+"\n", left-8, p.y(mark)+4, mark)
 	}
 	for i, r := range runs {
 		var points strings.Builder

@@ -27,7 +27,8 @@ func TestReadsTheOutputOfADemo(t *testing.T) {
 	if len(runs) != 2 || runs[0].title != "plain failover" || len(runs[0].frames) != 2 || runs[1].frames[1] != want {
 		t.Errorf("runs %+v, want %+v last", runs, want)
 	}
-	if _, err := read(printed[:strings.Index(printed, "Isobar  ")]); err == nil {
+	first, _, _ := strings.Cut(printed, "Isobar  ")
+	if _, err := read(first); err == nil {
 		t.Error("one run is enough for a picture")
 	}
 }

@@ -35,7 +35,7 @@ func run(args []string, stdout io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var printed strings.Builder
-	demo := exec.CommandContext(ctx, *program, "demo", "--plain")
+	demo := exec.CommandContext(ctx, *program, "demo", "--plain") //nolint:gosec // the program is a flag
 	demo.Stdout, demo.Stderr = io.MultiWriter(stdout, &printed), os.Stderr
 	if err := demo.Run(); err != nil {
 		return fmt.Errorf("%s demo: %w", *program, err)
@@ -45,5 +45,5 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	const mode = 0o644
-	return os.WriteFile(*path, []byte(draw(runs)), mode) //nolint:gosec // the picture is for everyone
+	return os.WriteFile(*path, []byte(draw(runs)), mode)
 }
