@@ -40,7 +40,9 @@ func (t *tally) add(l *SourceLoad, spans []span, seconds, total float64) {
 	t.total += total
 	t.failed += l.Errors * seconds
 	for i := range l.Landed {
-		t.site(l.Landed[i].Locality).issued += l.Landed[i].Issued * seconds
+		if x := &l.Landed[i]; x.Issued > 0 { // so there are no more localities than requests
+			t.site(x.Locality).issued += x.Issued * seconds
+		}
 	}
 	for _, x := range spans {
 		site := t.site(x.locality)
@@ -102,7 +104,9 @@ func (s *sourceEvidence) compare() {
 			// their planned requests. The same part is assumed here.
 			expected = min(expected, obedient/followed*expected/s.tally.total)
 		}
-		s.pair(t.locality).weigh(over[i], (t.issued-expected)/s.tally.seconds)
+		if p := s.find(t.locality); p != nil {
+			p.weigh(over[i], (t.issued-expected)/s.tally.seconds)
+		}
 	}
 }
 
