@@ -53,7 +53,7 @@ func (s *serviceAdherence) succeed(l *SourceLoad) {
 }
 
 // reported returns the evidence about a locality that clients named. It makes none for one that is not of
-// the service, and returns nil: clients may name any.
+// the service, and returns nil: clients may name any. See stray, too.
 func (s *serviceAdherence) reported(src *sourceEvidence, l isobar.Locality) *pair {
 	if s.left(l) {
 		return src.find(l)

@@ -47,8 +47,7 @@ func serviceOrder(services []ServiceReport) []*ServiceReport {
 	return order
 }
 
-// addService makes the flow's new window of all entries for one service. If there is no memory for it, it is
-// missing: the last one stands in.
+// addService makes the flow's new window of all entries for one service, if there is memory for it.
 func (t *Table) addService(s *stream, entries []*ServiceReport, r *Report, gap time.Duration, first bool) {
 	svc := t.service(entries[0].Service)
 	f := s.flow(svc)
@@ -75,11 +74,11 @@ func (t *Table) addService(s *stream, entries []*ServiceReport, r *Report, gap t
 		w.add(e, max(length, minLength), before, s.tellsIssued)
 	}
 	w.finish()
-	if f = t.hold(f, s, svc, &w); f == nil {
+	if long && f != nil && f.windows > 0 {
+		f.told = r.Arrived // the inherited value is nearer to the truth
 		return
 	}
-	if long && f.windows > 0 {
-		f.told = r.Arrived // the inherited value is nearer to the truth
+	if f = t.hold(f, s, svc, &w); f == nil {
 		return
 	}
 	t.spare = append(t.spare, f.window.sites)
@@ -90,22 +89,26 @@ func (t *Table) addService(s *stream, entries []*ServiceReport, r *Report, gap t
 }
 
 // hold returns the flow of a stream to a service whose newest window is w: f, or a new one where that is
-// nil. It is nil if there is no memory for that.
+// nil. It is nil if there is no memory for that. A flow that is there stays: if there is no memory for the
+// whole window, it gets as much of it as it had before.
 func (t *Table) hold(f *flow, s *stream, svc *service, w *window) *flow {
-	bytes := flowBytes + max(leastWindow, w.bytes())
 	if f == nil {
-		return t.newFlow(s, svc, bytes)
+		return t.newFlow(s, svc, flowBytes+max(leastWindow, w.bytes()))
 	}
+	before := 0
 	if w.length < t.interval/2 { // it is prolonged by the one before; see extend
-		bytes += f.window.bytes()
+		before = f.window.bytes()
 	}
-	if more := bytes - f.bytes; more > 0 {
-		if !t.memory.take(s.address(), more) {
-			t.memory.refused++
-			return nil
-		}
-		f.bytes = bytes
+	bytes := flowBytes + max(leastWindow, before+w.bytes())
+	switch more := bytes - f.bytes; {
+	case more <= 0:
+		t.memory.add(s.address(), more)
+	case !t.memory.take(s.address(), more):
+		t.memory.refused++
+		w.shrink(f.bytes - flowBytes - before)
+		return f
 	}
+	f.bytes = bytes
 	return f
 }
 

@@ -104,10 +104,34 @@ func (s *sourceEvidence) compare() {
 			// their planned requests. The same part is assumed here.
 			expected = min(expected, obedient/followed*expected/s.tally.total)
 		}
-		if p := s.find(t.locality); p != nil {
+		p := s.find(t.locality)
+		if p == nil && over[i] {
+			p = s.stray(t.locality)
+		}
+		if p != nil {
 			p.weigh(over[i], (t.issued-expected)/s.tally.seconds)
 		}
 	}
+}
+
+// mostStray is about how many localities that are not of the service a source has evidence: clients may name
+// any.
+const mostStray = 16
+
+// stray makes evidence about a locality that is not of the service, where much lands; nil = there is enough.
+func (s *sourceEvidence) stray(l isobar.Locality) *pair {
+	n := 0
+	for _, p := range s.pairs {
+		if p.stray {
+			n++
+		}
+	}
+	if n >= mostStray {
+		return nil
+	}
+	p := s.pair(l)
+	p.stray, p.told = true, s.until
+	return p
 }
 
 // lost reports whether the planned requests do not arrive in a locality.

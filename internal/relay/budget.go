@@ -5,9 +5,10 @@ import "github.com/isobar-xds/isobar/internal/replica/peerv1"
 // Bounds on load reports, in bytes as they are sent. In memory the leader's take about four times as much.
 const (
 	// keptMemory is how much a replica keeps of earlier calls for a new leader, and keptOfOne of it those
-	// of one address without certificate.
+	// of one address without certificate. The reports of 5,000 clients on 10 services in 10 localities each
+	// take 28 MiB, those of six calls a second apart, with a report interval of 5 s.
 	keptMemory = 128 << 20
-	keptOfOne  = keptMemory / 8
+	keptOfOne  = keptMemory / 4
 	// waitingMemory is how much the leader takes from one replica until it decides, and waitingOfOne of it
 	// from one address without certificate: what the replica itself takes from it until then.
 	waitingMemory = 192 << 20

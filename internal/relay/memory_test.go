@@ -31,8 +31,8 @@ func flooding(clients int) *here {
 // TestKeptReportsAreBounded asserts that the reports which a replica keeps for a new leader take no more memory
 // than they may for one address, the newest first, and that those of other clients are kept for all six calls.
 func TestKeptReportsAreBounded(t *testing.T) {
-	const most, calls = 16 << 20, 8
-	follower := newEnd(false, flooding(12)) // more than that in one call
+	const most, calls = 32 << 20, 8
+	follower := newEnd(false, flooding(24)) // more than that in one call
 	for i := range calls {
 		follower.Observations(other.Add(time.Duration(i)*time.Second), false, false)
 	}

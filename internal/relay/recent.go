@@ -37,13 +37,13 @@ func (r *Relay) keepRecent(parts []*peerv1.Observations, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var kept []keptWindows
-	for _, k := range slices.Backward(append(r.kept, newest)) {
-		if len(kept) > 0 {
-			k = k.within(b)
-		}
+	for i, k := range slices.Backward(append(r.kept, newest)) {
 		streams += len(k.windows)
 		if len(kept) == keptCalls || streams > maxWaiting/2 { // a leader takes no more
 			break
+		}
+		if i < len(r.kept) { // the newest is in the budget
+			k = k.within(b)
 		}
 		kept = append(kept, k)
 	}
