@@ -218,6 +218,7 @@ func (l *Loop) startState(saved *plan.Saved, demand []load.Saved, now time.Time)
 func (l *Loop) newDecider(demand []load.Saved, now time.Time) *decider {
 	d := plan.NewDecider(l.opts.timing().Interval, demand, now)
 	d.SetLoadMemory(l.opts.LoadMemory)
+	l.loadMemory.Store(nil) // it counts what it refuses from 0
 	return &decider{Decider: d, recorders: &l.recorders}
 }
 
