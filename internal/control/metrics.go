@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 		ignored:    counter("isobar_health_reports_ignored_total", "Entries of health reports on endpoints that were not designated to the checker."),
 		saveErrors: counter("isobar_state_save_errors_total", "Plans that could not be written to the state directory."),
 		loadRefused: counter("isobar_load_refused_windows_total",
-			"Windows of a client and a service that were not kept because the load of clients takes all of its memory."),
+			"Windows of a client and a service that were not kept, or in part, because the load of clients takes all of its memory."),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "isobar_plan_violations_total",
 			Help: "Invariants that a plan broke before publication; the previous plan stayed in force, on current health.",
