@@ -43,8 +43,8 @@ const (
 )
 
 // memory bounds the memory of a table. Clients choose how large a table grows: they name localities,
-// endpoints and metrics. Flows that a table has stay; new ones are not kept where no memory is left. It is counted
-// anew at each merge, so nothing has to be returned when streams, flows and sources end.
+// endpoints and metrics. Flows that a table has stay; new ones are not kept where no memory is left. Each merge counts
+// the memory again, so nothing has to be returned when streams, flows and sources end.
 type memory struct {
 	most    int
 	used    int

@@ -70,7 +70,7 @@ func TestAttentionToTheLoadOfOneAddress(t *testing.T) {
 		return strings.Contains(strings.Join(admin.AttentionTexts(w.status().Attention), "\n"), want)
 	})
 	testhelp.Eventually(t, "that some load is not kept", func() bool { return strings.Contains(log.String(), "load of clients was not kept") })
-	resp, err := http.Get("http://" + s.AdminAddress() + "/metrics") //nolint:noctx // of this process
+	resp, err := http.Get("http://" + s.AdminAddress() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
