@@ -39,7 +39,7 @@ func reportingOn(c *rawclient.Attacker) error {
 		if err := c.Flush(); err != nil {
 			return err
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		return nil
 	})
 }
