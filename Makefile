@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all test-kubernetes test-kubernetes-short bench-kubernetes interop-istio crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop duel fleets figures microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all test-kubernetes test-kubernetes-short bench-kubernetes interop-istio crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop duel fleets figures picture microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -198,7 +198,7 @@ fmt: ## format the code
 # The tests fail where the documents differ from the code; what a metric means, and
 # what to do about a refusal, is edited in the documents and stays.
 reference: ## write the references of metrics, of refusals and of the admin API into the documentation from the code
-	$(GO) test ./cmd/isobar -count 1 -run '^TestMetricReference$$' -update-metrics
+	$(GO) test ./internal/server -count 1 -run '^TestMetricReference$$' -update-metrics
 	$(GO) test ./internal/archtest -count 1 -run '^TestEveryRefusalIsListed$$' -update
 	$(GO) test ./test/openapi -count 1 -run '^TestDocumentIsTheCode$$' -update
 
@@ -280,6 +280,10 @@ figures: ## what Isobar makes of wrong capacities and faults: 506 random fleets,
 	$(MAKE) fleets FLEETS='-library examples/scenarios $(FLEETS)'
 	$(MAKE) envoy-loop
 	$(MAKE) duel
+
+picture: build ## run the demo on a machine that does nothing else, and draw its latencies and failures into docs/demo.svg (90 s)
+	cd bench && $(GO) build -trimpath -o ../bin/picture ./picture
+	bin/picture -isobar bin/isobar -o docs/demo.svg
 
 microbench: ## run the benchmarks of the packages; compare two runs with benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...

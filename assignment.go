@@ -2,7 +2,6 @@ package isobar
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 )
 
@@ -85,18 +84,6 @@ func (a *Assignment) Share(l Locality) float64 {
 		return 0
 	}
 	return float64(w) / float64(sum)
-}
-
-// Localities lists the localities of all priorities, sorted.
-func (a *Assignment) Localities() []Locality {
-	var out []Locality
-	for _, p := range a.Priorities {
-		for _, lw := range p {
-			out = append(out, lw.Locality)
-		}
-	}
-	slices.SortFunc(out, Locality.Compare)
-	return slices.Compact(out)
 }
 
 // Bounds of the settings of assignments, which readers of configuration check.

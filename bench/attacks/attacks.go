@@ -59,7 +59,7 @@ const (
 )
 
 func attacks() []attack {
-	return slices.Concat(messageAttacks(), frameAttacks(), stateAttacks(), variantAttacks(), restAttacks())
+	return slices.Concat(messageAttacks(), frameAttacks(), stateAttacks(), variantAttacks(), keptAttacks(), restAttacks())
 }
 
 //nolint:funlen // a table

@@ -3,6 +3,7 @@ package loop
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,9 +100,9 @@ func (w *world) windows(changing, tick int) []load.StreamWindow {
 			}
 			sr := load.ServiceReport{Service: service.Spec.Name, Interval: interval}
 			a := w.turn.Previous.Assignment(service.Spec.Name, zone(z))
-			for _, l := range a.Localities() {
-				n := uint64(rate * a.Share(l) * interval.Seconds())
-				sr.Localities = append(sr.Localities, load.LocalityReport{Locality: &l, Issued: n, HasIssued: true, Succeeded: n})
+			for _, group := range slices.Concat(a.Priorities...) {
+				n := uint64(rate * a.Share(group.Locality) * interval.Seconds())
+				sr.Localities = append(sr.Localities, load.LocalityReport{Locality: &group.Locality, Issued: n, HasIssued: true, Succeeded: n})
 			}
 			r.Services = append(r.Services, sr)
 		}

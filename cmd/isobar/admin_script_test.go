@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -35,13 +34,16 @@ func TestAdminScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httptest.NewServer(s.Handler())
-	t.Cleanup(srv.Close)
+	address, stop, err := startAdmin(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script-admin",
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "", // to be read as a diff before it is committed
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("ADMIN", srv.URL)
+			env.Setenv("ADMIN", address)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess},

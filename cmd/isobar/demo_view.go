@@ -52,7 +52,7 @@ func frameTable(f *fleet.Frame, columns int) string {
 	}
 	_ = w.Flush() // into memory
 	b.WriteString("\n\n")
-	landings(&b, f)
+	servedIn(&b, f)
 	fmt.Fprintf(&b, "\n\nlast 2 s   mean %s   p99 %s   %d failed   %.0f%% cross-region\n",
 		shortMS(f.Now.Mean), shortMS(f.Now.P99), f.Now.Failed, 100*f.Now.CrossRegion)
 	fmt.Fprintf(&b, "this run   mean %s   p99 %s   %d failed   %.0f%% cross-region\n",
@@ -70,8 +70,8 @@ func bar(load float64, width int) string {
 	return strings.Repeat("█", width) + "|" + strings.Repeat("█", min(width/2, n-width))
 }
 
-// landings is the table of where each zone's clients are served.
-func landings(b *strings.Builder, f *fleet.Frame) {
+// servedIn is the table of where each zone's clients are served.
+func servedIn(b *strings.Builder, f *fleet.Frame) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "clients in\tare served in")
 	for i := range f.Now.Zones {

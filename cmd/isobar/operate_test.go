@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http/httptest"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -44,11 +44,31 @@ func serveAdmin(env *testscript.Env, options admin.Options) error {
 		if err != nil {
 			return err
 		}
-		srv := httptest.NewServer(s.Handler())
-		env.Defer(srv.Close)
-		env.Setenv(name, srv.URL)
+		address, stop, err := startAdmin(s)
+		if err != nil {
+			return err
+		}
+		env.Defer(stop)
+		env.Setenv(name, address)
 	}
 	return nil
+}
+
+// startAdmin serves an admin interface on loopback, until stop is called.
+func startAdmin(s *admin.Server) (address string, stop func(), err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		cancel()
+		return "", nil, err
+	}
+	var served sync.WaitGroup
+	served.Go(func() { _ = s.Serve(ctx, l) })
+	stop = func() {
+		cancel()
+		served.Wait()
+	}
+	return "http://" + l.Addr().String(), stop, nil
 }
 
 const supposedKey = "supposed"

@@ -69,19 +69,11 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Status is the state of the fleet, as GET /v1/status has it.
-func (s *Server) Status(ctx context.Context) Status {
-	return s.state.status(ctx, s.opts.Planner.Current())
-}
-
 // CarryOut answers a write that another replica of the group passed on. That replica has
 // checked that the operator may write.
 func (s *Server) CarryOut(ctx context.Context, o Forwarded) (status int, body []byte) {
 	return s.replicas.carryOut(ctx, o)
 }
-
-// Handler returns the interface without a server around it.
-func (s *Server) Handler() http.Handler { return s.handler }
 
 // Serve answers on the listener until ctx ends, then lets requests finish for
 // a few seconds. It closes the listener. It returns nil after ctx ended.

@@ -47,8 +47,8 @@ func NewBudgets(streams, operations, localities int) *Budgets {
 	return b
 }
 
-// Open books a stream of a peer, or returns the reason why not. A stream that was
-// booked must be closed.
+// Open counts a stream of a peer, or returns the reason why not. A stream that was
+// counted must be closed.
 func (b *Budgets) Open(peer string, k Kind) (*Stream, Reason) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,7 @@ func (b *Budgets) Open(peer string, k Kind) (*Stream, Reason) {
 	return &Stream{budgets: b, peer: peer, kind: k}, ""
 }
 
-// Stream is one open stream in the books.
+// Stream is one open stream that the budget counts.
 type Stream struct {
 	budgets *Budgets
 	peer    string
@@ -75,7 +75,7 @@ type Stream struct {
 	closed   bool
 }
 
-// Locate books the locality that a stream speaks for, or returns the reason why
+// Locate counts the locality that a stream speaks for, or returns the reason why
 // it may not. Only the first one of a stream counts.
 func (s *Stream) Locate(l isobar.Locality) Reason {
 	b := s.budgets
@@ -96,7 +96,7 @@ func (s *Stream) Locate(l isobar.Locality) Reason {
 	return ""
 }
 
-// Close takes a stream out of the books. It may be called again.
+// Close counts a stream no longer. It may be called again.
 func (s *Stream) Close() {
 	b := s.budgets
 	b.mu.Lock()

@@ -30,9 +30,6 @@ func (s *Site) Limit() float64 {
 	return max(0, s.Ceiling*max(1, s.Scale)*s.Capacity-s.Unmanaged)
 }
 
-// Headroom is what is left of the limit with load y, requests/s.
-func (s *Site) Headroom(y float64) float64 { return max(0, s.Limit()-y) }
-
 // Usable reports whether any endpoint takes traffic.
 func (s *Site) Usable() bool { return s.Group.Usable() > 0 }
 

@@ -70,6 +70,7 @@ func (l *Loop) follow(ctx context.Context) {
 	defer tick.timer.Stop()
 	soon := newAlarm(l.healthPause())
 	defer soon.timer.Stop()
+	l.loadMemory.Store(nil)
 	for {
 		l.turned()
 		asked := l.asked
@@ -201,7 +202,7 @@ func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) erro
 	}
 	l.recorders.each(Recorder.Stopped) // their recorded inputs do not lead to this state
 	now := time.Now()
-	decides := &decider{Decider: plan.NewDecider(l.opts.timing().Interval, saved.Demand(), now), recorders: &l.recorders}
+	decides := l.newDecider(saved.Demand(), now)
 	topology, operators := l.opts.Topology.State()
 	first, err := plan.Restore(saved, topology, l.health.monitor.Table(operators), now, version)
 	if err != nil {
@@ -268,6 +269,7 @@ func (l *Loop) gathered(now time.Time) (observed plan.Saved, returned float64) {
 		}
 	}()
 	defer l.opts.Reports.Release()
+	defer l.noteLoadMemory()
 	return l.decider.Gather(l.turn(now, before, l.opts.Reports.Collect(now)))
 }
 

@@ -29,7 +29,8 @@ type Loop struct {
 	retimed chan struct{} // capacity 1: the timing changed
 	asked   chan func()   // to be run by the loop
 
-	healthView atomic.Pointer[healthView] // for metrics
+	healthView atomic.Pointer[healthView]  // for metrics
+	loadMemory atomic.Pointer[load.Memory] // at the last decision on reports; nil before the first, and while this replica follows
 
 	// Owned by the goroutine of Run.
 	decider      *decider
@@ -40,6 +41,7 @@ type Loop struct {
 	set          *view.Set
 	last         *plan.Plan // the last that was decided, drops and all
 	lastReapply  time.Time
+	unkept       time.Time            // when it was last logged that load of clients was not kept
 	bad          map[string]time.Time // violations logged, to bound the log
 	decided      bool                 // in a group: this replica led last
 	gathering    time.Time            // in a group: since when this replica leads with a provisional plan
@@ -209,7 +211,15 @@ func (l *Loop) start() error {
 func (l *Loop) startState(saved *plan.Saved, demand []load.Saved, now time.Time) {
 	l.state = newPersistence(&l.opts, saved, l.metrics)
 	l.writing.Store(l.state.saver)
-	l.decider = &decider{Decider: plan.NewDecider(l.opts.timing().Interval, demand, now), recorders: &l.recorders}
+	l.decider = l.newDecider(demand, now)
+}
+
+// newDecider makes a decider that knows the demand of an earlier process.
+func (l *Loop) newDecider(demand []load.Saved, now time.Time) *decider {
+	d := plan.NewDecider(l.opts.timing().Interval, demand, now)
+	d.SetLoadMemory(l.opts.LoadMemory)
+	l.loadMemory.Store(nil) // it counts what it refuses from 0
+	return &decider{Decider: d, recorders: &l.recorders}
 }
 
 // startHealth restores the health state of an earlier process.

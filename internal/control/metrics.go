@@ -19,6 +19,7 @@ type metrics struct {
 	panics       prometheus.Counter
 	ignored      prometheus.Counter
 	saveErrors   prometheus.Counter
+	loadRefused  prometheus.Counter
 	violations   *prometheus.CounterVec
 	collectors   []prometheus.Collector
 	unregisterer prometheus.Registerer
@@ -41,6 +42,8 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 		panics:     counter("isobar_plan_panics_total", "Plans lost to an internal error; the previous plan stayed in force."),
 		ignored:    counter("isobar_health_reports_ignored_total", "Entries of health reports on endpoints that were not designated to the checker."),
 		saveErrors: counter("isobar_state_save_errors_total", "Plans that could not be written to the state directory."),
+		loadRefused: counter("isobar_load_refused_windows_total",
+			"Windows of a client and a service that were not kept, or in part, because the load of clients takes all of its memory."),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "isobar_plan_violations_total",
 			Help: "Invariants that a plan broke before publication; the previous plan stayed in force, on current health.",
@@ -54,7 +57,10 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 	}
 	m.unregisterer = reg
 	m.collectors = []prometheus.Collector{
-		m.ticks, m.tickSeconds, m.panics, m.ignored, m.saveErrors, m.violations,
+		m.ticks, m.tickSeconds, m.panics, m.ignored, m.saveErrors, m.loadRefused, m.violations,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "isobar_load_memory_bytes", Help: "Memory that the load of clients uses at the last decision, estimated.",
+		}, func() float64 { return float64(l.LoadMemory().Used) }),
 		&planCollector{current: l.Current, unsaved: l.Unsaved, silent: l.opts.Silent, exceptions: l.opts.ExceptionsOnly},
 		&healthCollector{current: l.healthView.Load}, &reserveCollector{reserves: l.Reserves},
 	}

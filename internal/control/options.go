@@ -96,8 +96,11 @@ type Options struct {
 	Ordered  func(after, upTo uint64) plan.Origin
 	Checkers Checkers // nil = no health discovery
 	Reports  Reports
-	Clients  Clients
-	State    State
+	// LoadMemory is how much memory what clients report may use after a decision, in bytes;
+	// 0 = load.DefaultMemory.
+	LoadMemory int
+	Clients    Clients
+	State      State
 	// Group is the group of replicas that the server belongs to; nil = it is alone.
 	Group Group
 	// Views makes the views of a plan; previous is nil for the first.

@@ -37,7 +37,35 @@ func (l *Loop) tick() {
 // decideOnReports decides on the collected reports, and releases them.
 func (l *Loop) decideOnReports(t *plan.Turn) (*plan.Plan, error) {
 	defer l.opts.Reports.Release()
+	defer l.noteLoadMemory()
 	return l.decider.Tick(t)
+}
+
+// noteLoadMemory lets others see how much memory the load of clients uses, and logs that some
+// of it was not kept.
+func (l *Loop) noteLoadMemory() {
+	before, m := l.LoadMemory(), l.decider.LoadMemory()
+	l.loadMemory.Store(&m)
+	if more := m.Refused - min(before.Refused, m.Refused); more > 0 {
+		l.metrics.loadRefused.Add(float64(more))
+		if now := time.Now(); now.Sub(l.unkept) >= unkeptEvery {
+			l.unkept = now
+			l.log.Warn("load of clients was not kept: that of one address, or of all, takes too much memory; raise xds.admission.report_megabytes",
+				"entries", more, "bytes", m.Used, "limit", m.Most)
+		}
+	}
+}
+
+// unkeptEvery is the time between two log lines about load that was not kept.
+const unkeptEvery = time.Minute
+
+// LoadMemory returns how much memory what clients report used at the last decision; zero on a replica that
+// follows.
+func (l *Loop) LoadMemory() load.Memory {
+	if m := l.loadMemory.Load(); m != nil {
+		return *m
+	}
+	return load.Memory{}
 }
 
 // next makes and publishes the plan that follows. An internal error that panics in pure

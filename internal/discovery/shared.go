@@ -64,9 +64,6 @@ type Operated struct {
 	health   []sharedHealthOverride
 }
 
-// Count returns how many services and marks there are.
-func (o *Operated) Count() (services, marks int) { return len(o.services), len(o.health) }
-
 // WithServices returns o with these services in place of its own.
 func (o *Operated) WithServices(services []isobar.Service) Operated {
 	return Operated{services: services, health: o.health}

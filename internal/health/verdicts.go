@@ -26,13 +26,6 @@ type belief struct {
 	pending bool // nothing yet: it waits for its first verdict without traffic
 }
 
-// Status returns the verdict on an endpoint, false if there is none. An endpoint
-// that waits for its first verdict is unhealthy.
-func (v *Verdicts) Status(service, address string) (isobar.HealthStatus, bool) {
-	b, found := v.service(service).belief(address)
-	return b.status, found
-}
-
 // belief works on nil, too: then there is no verdict.
 func (s *serviceVerdicts) belief(address string) (belief, bool) {
 	if s == nil {

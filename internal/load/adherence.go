@@ -272,6 +272,7 @@ type pair struct {
 	lifted    time.Time // when open last changed; zero = it was not barred recently
 
 	over, under int     // windows in a row above plan, and not
+	stray       bool    // its locality was not of the service; see [sourceEvidence.stray]
 	unmanaged   float64 // requests/s
 	failover    bool    // lands through a lower tier
 }

@@ -226,6 +226,26 @@ func TestUnmanagedLoad(t *testing.T) {
 	}
 }
 
+// TestUnmanagedLoadElsewhere asserts that requests to a locality that is not of the service count as unmanaged
+// load, and so not as demand that Isobar has to place.
+func TestUnmanagedLoadElsewhere(t *testing.T) {
+	elsewhere := isobar.MustLocality("eu-west/x")
+	a := &worldSource{at: zoneA, nodes: 10, rate: 100, shares: shares{zoneA: 0.5, zoneB: 0.5}}
+	a.obey = func(node int) map[isobar.Locality]float64 {
+		if node < 5 {
+			return shares{elsewhere: 1}
+		}
+		return nil
+	}
+	w := newWorld(t, a)
+	w.evidence.SetSites("checkout", []load.Site{{Locality: zoneA, Endpoints: 10, Usable: 10}, {Locality: zoneB, Endpoints: 10, Usable: 10}})
+	f := w.run(6)
+	if len(f.Unmanaged) != 1 || f.Unmanaged[0].Locality != elsewhere {
+		t.Fatalf("unmanaged load is %+v, want one of us-east/a at eu-west/x", f.Unmanaged)
+	}
+	near(t, "unmanaged load", f.Unmanaged[0].Rate, 500, 5)
+}
+
 func TestDeviationsAreNamed(t *testing.T) {
 	sites := func(usableB int) []load.Site {
 		return []load.Site{{Locality: zoneA, Endpoints: 10, Usable: 10}, {Locality: zoneB, Endpoints: 10, Usable: usableB}}

@@ -23,6 +23,7 @@ type flow struct {
 	judged   uint8         // the window that was held against the shares last; see judgeClients
 	off      uint8         // windows in a row that were off them, up to offWindows
 	points   uint8         // by how much the last one was, percent
+	bytes    int           // that it counts with; see memory
 	weight   float64       // how much of the window counts; below 1 for streams that are doubted (see judge)
 	windows  int           // so far
 	busy     int           // of them, those with traffic

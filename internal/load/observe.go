@@ -52,6 +52,15 @@ func (s *serviceAdherence) succeed(l *SourceLoad) {
 	}
 }
 
+// reported returns the evidence about a locality that clients named. It makes none for one that is not of
+// the service, and returns nil: clients may name any. See stray, too.
+func (s *serviceAdherence) reported(src *sourceEvidence, l isobar.Locality) *pair {
+	if s.left(l) {
+		return src.find(l)
+	}
+	return src.pair(l)
+}
+
 // judge adds one round of windows, during which the shares were within spans.
 func (s *serviceAdherence) judge(src *sourceEvidence, l *SourceLoad, spans []span) {
 	now := s.now
@@ -75,7 +84,10 @@ func (s *serviceAdherence) judge(src *sourceEvidence, l *SourceLoad, spans []spa
 	}
 	for i := range l.Landed {
 		x := &l.Landed[i]
-		p := src.pair(x.Locality)
+		p := s.reported(src, x.Locality)
+		if p == nil {
+			continue
+		}
 		p.failover, p.told = x.Priority > 0, now
 		if p.share == 0 && x.Issued-x.Errors >= landsAtAll*max(x.Issued, barShare*issued) {
 			p.works, p.missed = now, 0

@@ -168,7 +168,10 @@ func (s *serviceAdherence) experience(src *sourceEvidence, l *SourceLoad) {
 		if x.known <= 0 { // the way from there is known to these clients only
 			ok, failed = s.outcome(x, l.Window, 0)
 		}
-		p := src.pair(x.Locality)
+		p := s.reported(src, x.Locality)
+		if p == nil {
+			continue
+		}
 		p.trend.ok += ok
 		p.trend.failed += failed
 		if p.trend.close(enoughDecided) {

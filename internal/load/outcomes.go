@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -171,6 +172,25 @@ func (s *service) fail(loads []SourceLoad, wall, interval time.Duration) {
 		l.Futile = s.sources[i].futile
 	}
 	s.futile = slices.DeleteFunc(s.futile, func(f SiteFutile) bool { return f.Failed < negligible })
+	s.boundFutile(loads)
+}
+
+// moreFutile is how many localities more than twice those of the present load a service remembers failures
+// of: clients may name other ones in each report.
+const moreFutile = 16
+
+// boundFutile forgets the localities with the fewest failures, if there are too many.
+func (s *service) boundFutile(loads []SourceLoad) {
+	most := moreFutile
+	for i := range loads {
+		most += 2 * len(loads[i].Landed)
+	}
+	if len(s.futile) <= most {
+		return
+	}
+	slices.SortStableFunc(s.futile, func(a, b SiteFutile) int { return cmp.Compare(b.Failed, a.Failed) })
+	s.futile = slices.Clone(s.futile[:most])
+	slices.SortFunc(s.futile, func(a, b SiteFutile) int { return a.Locality.Compare(b.Locality) })
 }
 
 // futileAt finds the requests to a locality.

@@ -47,22 +47,17 @@ func serviceOrder(services []ServiceReport) []*ServiceReport {
 	return order
 }
 
-// addService makes the flow's new window of all entries for one service.
+// addService makes the flow's new window of all entries for one service, if there is memory for it.
 func (t *Table) addService(s *stream, entries []*ServiceReport, r *Report, gap time.Duration, first bool) {
 	svc := t.service(entries[0].Service)
 	f := s.flow(svc)
-	if f == nil {
-		f = &flow{stream: s, source: svc.source(s.node.Locality), weight: 1}
-		s.insert(f)
-		f.source.insert(f)
-	}
 	for _, e := range entries {
 		for i := range e.Localities {
 			s.tellsIssued = s.tellsIssued || e.Localities[i].HasIssued
 		}
 	}
 	var before *window
-	if f.own {
+	if f != nil && f.own {
 		before = &f.window
 	}
 	w := window{sites: t.siteMemory(len(entries[0].Localities))}
@@ -79,8 +74,11 @@ func (t *Table) addService(s *stream, entries []*ServiceReport, r *Report, gap t
 		w.add(e, max(length, minLength), before, s.tellsIssued)
 	}
 	w.finish()
-	if long && f.windows > 0 {
+	if long && f != nil && f.windows > 0 {
 		f.told = r.Arrived // the inherited value is nearer to the truth
+		return
+	}
+	if f = t.hold(f, s, svc, &w); f == nil {
 		return
 	}
 	t.spare = append(t.spare, f.window.sites)
@@ -88,6 +86,50 @@ func (t *Table) addService(s *stream, entries []*ServiceReport, r *Report, gap t
 	if long {
 		f.news = 0
 	}
+}
+
+// hold returns the flow of a stream to a service whose newest window is w: f, or a new one where that is
+// nil. It is nil if there is no memory for that. A flow that is there stays: if there is no memory for the
+// whole window, it gets as much of it as it had before.
+func (t *Table) hold(f *flow, s *stream, svc *service, w *window) *flow {
+	if f == nil {
+		return t.newFlow(s, svc, flowBytes+max(leastWindow, w.bytes()))
+	}
+	before := 0
+	if w.length < t.interval/2 { // it is prolonged by the one before; see extend
+		before = f.window.bytes()
+	}
+	bytes := flowBytes + max(leastWindow, before+w.bytes())
+	switch more := bytes - f.bytes; {
+	case more <= 0:
+		t.memory.add(s.address(), more)
+	case !t.memory.take(s.address(), more):
+		t.memory.refused++
+		w.shrink(f.bytes - flowBytes - before)
+		return f
+	}
+	f.bytes = bytes
+	return f
+}
+
+// newFlow makes a flow of so many bytes, and its source if that is new; nil = there is no memory.
+func (t *Table) newFlow(s *stream, svc *service, bytes int) *flow {
+	all := bytes
+	if _, found := svc.find(s.node.Locality); !found {
+		all += sourceBytes + nameBytes(&s.node.Locality)
+	}
+	if !t.memory.take(s.address(), all) {
+		t.memory.refused++
+		return nil
+	}
+	src := svc.source(s.node.Locality)
+	if all > bytes {
+		src.founder = s.address()
+	}
+	f := &flow{stream: s, source: src, weight: 1, bytes: bytes}
+	s.insert(f)
+	src.insert(f)
+	return f
 }
 
 // siteMemory returns memory for n sites of a window: that of a replaced window, if it fits. Much

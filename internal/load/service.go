@@ -43,8 +43,12 @@ type service struct {
 	whole, heard time.Time // when at most a fifth, and half, of its demand stood in for missing reports
 }
 
+func (s *service) find(l isobar.Locality) (int, bool) {
+	return slices.BinarySearchFunc(s.sources, l, func(x *source, l isobar.Locality) int { return x.locality.Compare(l) })
+}
+
 func (s *service) source(l isobar.Locality) *source {
-	i, found := slices.BinarySearchFunc(s.sources, l, func(x *source, l isobar.Locality) int { return x.locality.Compare(l) })
+	i, found := s.find(l)
 	if !found {
 		s.sources = slices.Insert(s.sources, i, &source{service: s, locality: l})
 	}

@@ -13,6 +13,7 @@ import (
 type source struct {
 	service  *service
 	locality isobar.Locality
+	founder  string  // the address without certificate of its first client; see memory
 	flows    []*flow // sorted by stream
 
 	demand      float64   // smoothed, requests/s
@@ -222,6 +223,10 @@ func gain(step time.Duration, constant float64, interval time.Duration) float64 
 	return -math.Expm1(-step.Seconds() / (constant * interval.Seconds()))
 }
 
+// moreMeans is how many localities more than twice those of the present load a source has means of:
+// clients may name other ones in each report.
+const moreMeans = 4
+
 // learn moves the long means towards the present landed load.
 func (s *source) learn(landed []LandedLoad, news, interval time.Duration) {
 	if news <= 0 {
@@ -231,7 +236,7 @@ func (s *source) learn(landed []LandedLoad, news, interval time.Duration) {
 	for i := range landed {
 		l := &landed[i]
 		j, found := slices.BinarySearchFunc(s.means, l.Locality, func(m siteMean, l isobar.Locality) int { return m.locality.Compare(l) })
-		if !found {
+		if !found && len(s.means) < 2*len(landed)+moreMeans {
 			s.means = slices.Insert(s.means, j, siteMean{locality: l.Locality, issued: l.Issued, inProgress: l.InProgress})
 		}
 	}

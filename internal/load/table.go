@@ -32,6 +32,7 @@ type Subscription struct {
 // Settings of a Table and of an Adherence.
 type Settings struct {
 	Interval time.Duration // the report interval asked for; 0 = DefaultInterval
+	Memory   int           // of a Table; see [Table.SetMemory]
 }
 
 // DefaultInterval is the report interval if none is set.
@@ -76,6 +77,7 @@ type Table struct {
 	names    []string // keys of services, sorted
 
 	observer observer
+	memory   memory
 
 	spare [][]siteWindow // memory for windows that take has replaced
 }
@@ -85,8 +87,9 @@ type Table struct {
 func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
 	t := &Table{
 		interval: settings.interval(), arrivals: arrivals{started: startedAt},
-		services: map[string]*service{}, accounts: accounts{all: map[string]*account{}},
+		services: map[string]*service{}, accounts: accounts{all: map[string]*account{}}, memory: memory{of: map[string]int{}},
 	}
+	t.SetMemory(settings.Memory)
 	for _, s := range saved {
 		if !(s.Rate > negligible) { // also refuses NaN
 			continue
@@ -106,6 +109,24 @@ func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
 // SetInterval changes the report interval that clients are asked for.
 func (t *Table) SetInterval(interval time.Duration) {
 	t.interval = Settings{Interval: interval}.interval()
+}
+
+// SetMemory sets how much memory the load of all clients may use, in bytes; 0 = DefaultMemory.
+func (t *Table) SetMemory(bytes int) {
+	if bytes <= 0 {
+		bytes = DefaultMemory
+	}
+	t.memory.most = bytes
+}
+
+// Memory returns how much memory the table uses.
+func (t *Table) Memory() Memory {
+	m := &t.memory
+	out := Memory{Used: m.used, Most: m.most, MostOfOne: m.most / accountMemory, Refused: m.refused}
+	for _, n := range m.of { //isobar:sorted the largest is the same in any order
+		out.Fullest = max(out.Fullest, n)
+	}
+	return out
 }
 
 // SetNetwork sets the distances between localities. Unset, the table uses the default latencies.
@@ -159,6 +180,7 @@ func (t *Table) Merge(windows []StreamWindow) {
 		t.register(&windows[i])
 	}
 	t.accounts.count(t.streams)
+	t.memory.weigh(t)
 	t.addReports(windows, true)
 	t.takeOver()
 	t.addReports(windows, false)

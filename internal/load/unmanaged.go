@@ -40,7 +40,9 @@ func (t *tally) add(l *SourceLoad, spans []span, seconds, total float64) {
 	t.total += total
 	t.failed += l.Errors * seconds
 	for i := range l.Landed {
-		t.site(l.Landed[i].Locality).issued += l.Landed[i].Issued * seconds
+		if x := &l.Landed[i]; x.Issued > 0 { // so there are no more localities than requests
+			t.site(x.Locality).issued += x.Issued * seconds
+		}
 	}
 	for _, x := range spans {
 		site := t.site(x.locality)
@@ -102,8 +104,34 @@ func (s *sourceEvidence) compare() {
 			// their planned requests. The same part is assumed here.
 			expected = min(expected, obedient/followed*expected/s.tally.total)
 		}
-		s.pair(t.locality).weigh(over[i], (t.issued-expected)/s.tally.seconds)
+		p := s.find(t.locality)
+		if p == nil && over[i] {
+			p = s.stray(t.locality)
+		}
+		if p != nil {
+			p.weigh(over[i], (t.issued-expected)/s.tally.seconds)
+		}
 	}
+}
+
+// mostStray is about how many localities that are not of the service a source has evidence: clients may name
+// any.
+const mostStray = 16
+
+// stray makes evidence about a locality that is not of the service, where much lands; nil = there is enough.
+func (s *sourceEvidence) stray(l isobar.Locality) *pair {
+	n := 0
+	for _, p := range s.pairs {
+		if p.stray {
+			n++
+		}
+	}
+	if n >= mostStray {
+		return nil
+	}
+	p := s.pair(l)
+	p.stray, p.told = true, s.until
+	return p
 }
 
 // lost reports whether the planned requests do not arrive in a locality.

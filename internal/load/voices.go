@@ -42,6 +42,7 @@ func (o *observer) findVoices(c *comparison) {
 func (o *observer) hear(svc *service) {
 	svc.voices = svc.voices[:0]
 	if !svc.doubtful {
+		svc.voices = nil // clients may have named many localities
 		return
 	}
 	for _, src := range svc.sources {

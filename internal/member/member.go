@@ -121,6 +121,10 @@ func Join(o *Options) (*Member, error) {
 		connections: connections{open: map[string]net.Conn{}}, metrics: newMetrics(o.Registerer),
 	}
 	m.relay = relay.New(o.LRS, o.XDS, o.Checkers, standing{m, o.Tick})
+	o.Registerer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "isobar_replica_unkept_windows_total",
+		Help: "Windows of load report streams that a replica did not keep for a new leader, or did not take from another replica, for lack of memory.",
+	}, func() float64 { return float64(m.relay.Unkept()) }))
 	options := replica.Options{
 		Group: c.Group, Name: c.Name, Version: o.Version, OpenEngine: m.election.open, Disk: disk{o.State},
 		Listener: o.Listener, Open: m.plans.open, Observed: m.observed, Ordered: m.ordered, Reporting: m.reporting, Summary: m.summary, Timing: o.Timing,

@@ -350,6 +350,11 @@ func (c *Clients) Attention() []admin.Attention {
 		out = append(out, admin.NewAttention(admin.ServiceUnknown, "%s (streams that ask for it: %d, one of node %q at %s)",
 			lacking.String(), m.Streams, m.Node, m.Peer).Of(m.Name).By(m.Node).See("isobar clients"))
 	}
+	if from, n := c.xds.MissingIn(); n > xds.MissingListed {
+		out = append(out, admin.NewAttention(admin.ServiceUnknown,
+			"clients in %s subscribe to %d assignments of services that do not exist; this list names %d services at most",
+			from, n, xds.MissingListed).See("isobar clients"))
+	}
 	return out
 }
 

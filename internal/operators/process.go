@@ -231,6 +231,10 @@ func (p *Process) memoryTroubles(use *listen.Use) []admin.Attention {
 	note(used, most, "load reports until the next tick take %d of %d MiB: raise xds.admission.report_megabytes")
 	note(ofOne, mostOfOne, "load reports of one address without certificate take %d of %d MiB until the next tick: "+
 		"raise xds.admission.report_megabytes"+certificates)
+	kept := p.Loop.LoadMemory()
+	note(int64(kept.Used), int64(kept.Most), "the load of clients takes %d of %d MiB; above that new clients do not count: raise xds.admission.report_megabytes")
+	note(int64(kept.Fullest), int64(kept.MostOfOne), "the load of the clients of one address without certificate takes %d of %d MiB; "+
+		"above that new ones do not count: raise xds.admission.report_megabytes"+certificates)
 	note(use.Messages, use.MostMessages, "messages of clients that nobody has taken yet hold %d of %d MiB; above that the connections which hold most are closed")
 	return out
 }

@@ -30,6 +30,12 @@ func NewDecider(interval time.Duration, saved []load.Saved, now time.Time) *Deci
 	}
 }
 
+// SetLoadMemory sets how much memory the load of all clients may use, in bytes; see [load.Table.SetMemory].
+func (d *Decider) SetLoadMemory(bytes int) { d.table.SetMemory(bytes) }
+
+// LoadMemory returns how much memory the load of clients uses.
+func (d *Decider) LoadMemory() load.Memory { return d.table.Memory() }
+
 // Tick takes a decision: it books what was reported, compares it with what was
 // planned, and plans again.
 func (d *Decider) Tick(t *Turn) (*Plan, error) {

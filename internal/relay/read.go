@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
@@ -66,12 +68,12 @@ func readHealth(data []byte) (*readChecked, error) {
 func (r *Relay) remote(name string, incarnation uint64, now time.Time) *remote {
 	q := r.replicas[name]
 	if q == nil {
-		q = &remote{incarnation: incarnation, streams: map[uint64]*remoteStream{}}
+		q = &remote{incarnation: incarnation, streams: map[uint64]*remoteStream{}, memory: newBudget(waitingMemory, waitingOfOne)}
 		r.replicas[name] = q
 	}
 	if q.incarnation != incarnation {
 		closed := slices.Concat(q.waiting, q.closeAll(now))
-		*q = remote{incarnation: incarnation, streams: map[uint64]*remoteStream{}, waiting: closed}
+		*q = remote{incarnation: incarnation, streams: map[uint64]*remoteStream{}, waiting: closed, memory: q.memory}
 	}
 	return q
 }
@@ -102,7 +104,8 @@ func (q *remote) keepSubscriptions(o *peerv1.Observations, list []xds.Subscripti
 	return bad
 }
 
-// keep books windows under ids of this process.
+// keep books windows under ids of this process. Where there is no memory for the reports of one, it says only
+// that the stream is there, or that it ended.
 func (r *Relay) keep(q *remote, told []*peerv1.StreamWindow, windows []load.StreamWindow) error {
 	if len(q.waiting)+len(windows) > maxWaiting {
 		return errors.New("too many load reports wait")
@@ -121,6 +124,9 @@ func (r *Relay) keep(q *remote, told []*peerv1.StreamWindow, windows []load.Stre
 		}
 		w := windows[i]
 		w.Stream, w.Delay = s.id, delay
+		if len(w.Reports) > 0 && !q.memory.take(windowAddress(told[i]), proto.Size(told[i])) {
+			w.Reports, r.unkept = nil, r.unkept+1
+		}
 		q.waiting = append(q.waiting, w)
 		s.window = w
 		s.window.Reports = nil

@@ -87,6 +87,7 @@ type Relay struct {
 	replicas map[string]*remote // by name
 	sequence uint64             // of what this replica sends
 	kept     []keptWindows      // the last of this replica's own clients, oldest first
+	unkept   uint64             // windows that were not kept, or whose reports were not taken from another replica
 	followed bool               // since the last Windows, another replica decided
 	since    map[string]uint64  // by service, the version in which its assignments last changed
 }
@@ -98,6 +99,7 @@ type remote struct {
 	unheard     bool // at the last Windows
 	streams     map[uint64]*remoteStream
 	waiting     []load.StreamWindow // since the last Collect
+	memory      *budget             // of their reports
 	subscribed  []xds.Subscription
 	version     uint64             // of the plan that its clients had when they were listed
 	arriving    []xds.Subscription // of a list that is not whole
@@ -132,6 +134,14 @@ func New(reports Reports, clients Clients, checkers Checkers, standing Standing)
 	}
 }
 
+// Unkept returns how many windows of clients were not kept for a new leader, or were taken from another replica
+// without their reports, because these would take too much memory.
+func (r *Relay) Unkept() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unkept
+}
+
 // Forget drops what other replicas told: this replica decides no more, or begins to.
 func (r *Relay) Forget() {
 	r.mu.Lock()
@@ -158,6 +168,7 @@ func (r *Relay) Windows(now time.Time) []load.StreamWindow {
 		}
 		out = append(out, merged(q.waiting)...)
 		q.waiting = nil
+		q.memory.release()
 		if now.Sub(q.heard) > ReplicaGone {
 			out = append(out, q.closeAll(now)...)
 			delete(r.replicas, name)

@@ -194,13 +194,17 @@ func (p *windowMessages) piece(w *load.StreamWindow, now time.Time) *peerv1.Stre
 		Stream: uint64(w.Stream), NodeId: w.Node.ID, NodeCluster: w.Node.Cluster, NodeLocality: locality(w.Node.Locality),
 		Agent: uint32(w.Node.Agent), Account: w.Account, Identified: w.Identified, OpenedAgeUs: age(now, w.Opened),
 	}
-	size := proto.Size(piece)
+	p.add(piece, proto.Size(piece))
+	return piece
+}
+
+// add adds a window of a size to the last message, or to a new one where that is full.
+func (p *windowMessages) add(w *peerv1.StreamWindow, size int) {
 	if len(p.out) == 0 || len(p.last().GetWindows()) == windowsPerPart || p.size+size > bytesPerPart {
 		p.end()
 	}
 	last := p.last()
-	last.Windows, p.size = append(last.Windows, piece), p.size+size
-	return piece
+	last.Windows, p.size = append(last.Windows, w), p.size+size
 }
 
 func (p *windowMessages) last() *peerv1.Observations { return p.out[len(p.out)-1] }

@@ -207,7 +207,8 @@ func (s *Server) buildLoop() error {
 			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval, Degradation: c.Degradation.Plan()}
 		},
 		SurveyEvery: func() time.Duration { return s.settings.Current().N1Interval },
-		Topology:    s.registry, Checkers: checkers{s.services.hds}, Reports: s.services.lrs, Clients: s.services.xds, State: newLoopState(s.opts.Store),
+		Topology:    s.registry, Checkers: checkers{s.services.hds}, Reports: s.services.lrs, LoadMemory: 2 * s.settings.Fixed.XDS.Limits().ReportMegabytes << 20,
+		Clients: s.services.xds, State: newLoopState(s.opts.Store),
 		Outdated: s.providers.Outdated, Ordered: orderedIn(s.registry),
 		Views:   func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
 		Changed: s.archiver.Add,

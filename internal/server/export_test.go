@@ -5,6 +5,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
@@ -24,3 +26,6 @@ func (s *Server) Reload(confirm string) (*admin.HeldConfiguration, error) {
 // a trace, until ctx ends, a write fails, or the server stops. Where w does not
 // keep up, the recording fails, and nothing else waits.
 func (s *Server) Record(ctx context.Context, w io.Writer) error { return s.recordings.Record(ctx, w) }
+
+// Metrics returns everything that the server counts.
+func (s *Server) Metrics() prometheus.Gatherer { return s.metrics }

@@ -72,6 +72,10 @@ func ordinary(most int64) int64 { return most / 5 * 8 }
 // and of those for names of one address without certificate, for bodies of the admin interface, and
 // for clients that poll and load reports, of one and of all; and of what messages, answers, polls and
 // reports may use together.
+//
+// The load that the loop keeps of clients does not count. It is no garbage: it stays as long as its clients
+// do, so a large honest fleet would make Go collect at an eighth above the memory in use for ever. An attack
+// that fills it sends reports, which count meanwhile, and the limit is then set above what is kept.
 func (p *pressure) used() (part float64) {
 	of := func(used, most int64) { part = max(part, float64(used)/float64(max(1, most))) }
 	use := p.gate.Use()

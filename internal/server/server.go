@@ -190,9 +190,6 @@ func (s *Server) Mark(text string) {
 	s.sampler.Note(now, admin.SampleMark{At: now.UTC(), Text: text})
 }
 
-// Metrics returns everything that the server counts.
-func (s *Server) Metrics() prometheus.Gatherer { return s.metrics }
-
 // XDSAddress is where clients connect.
 func (s *Server) XDSAddress() string { return s.listeners.XDS.Addr().String() }
 

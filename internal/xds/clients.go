@@ -191,10 +191,11 @@ func (s *Server) Subscribed(l isobar.Locality, service string) bool {
 	return g != nil && g.asksFor(service)
 }
 
-// Subscriptions lists who asks for which assignment, by locality and service;
-// it includes services that do not exist (yet). It speaks of what was
-// published last, even if that is still on its way to the streams: an assignment
-// that is new in it counts as acknowledged by nobody until then. It changes nothing.
+// Subscriptions lists who asks for which assignment, by locality and service. Services that do
+// not exist (yet) are among them, 100 of a locality and 10,000 in all: clients may ask for
+// millions, which [Server.MissingIn] counts. It speaks of what was published last, even if that
+// is still on its way to the streams: an assignment that is new in it counts as acknowledged by
+// nobody until then. It changes nothing.
 func (s *Server) Subscriptions() []Subscription {
 	set := s.published.Load()
 	if set == nil {
@@ -202,12 +203,23 @@ func (s *Server) Subscriptions() []Subscription {
 	}
 	groups := s.allGroups()
 	slices.SortFunc(groups, func(a, b *localityGroup) int { return a.locality.Compare(b.locality) })
-	out := make([]Subscription, 0, s.subscriptions.Load())
+	unknown := min(unknownKept, unknownListed/max(1, len(groups)))
+	var out []Subscription
 	for _, g := range groups {
-		out = g.describe(set, out)
+		out = g.describe(set, unknown, out)
 	}
-	s.subscriptions.Store(int64(len(out) + len(out)/8)) // about as many the next time
 	return out
+}
+
+// MissingIn returns the locality with the most subscriptions to assignments of services that do
+// not exist, and how many these are. Clients that poll count, too.
+func (s *Server) MissingIn() (l isobar.Locality, subscriptions int) {
+	for _, g := range s.allGroups() {
+		if n := g.missing(); n > subscriptions || n == subscriptions && n > 0 && g.locality.Compare(l) < 0 {
+			l, subscriptions = g.locality, n
+		}
+	}
+	return l, subscriptions
 }
 
 // Introspect returns the open streams that have said who they are, in the order

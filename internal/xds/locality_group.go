@@ -3,7 +3,6 @@ package xds
 import (
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,7 +36,7 @@ type localityGroup struct {
 	as      map[rpc.As]int // in how many ways assignments are subscribed
 	making  uint64         // seq of the view that is being made; 0 = none is
 	came    []subKey       // subscribed in the meantime
-	asked   []asked        // of subs, by service; nil after these have changed
+	asked   askedServices  // subs by service, from the first view on
 
 	sharing sharing
 }
@@ -125,9 +124,7 @@ func (g *localityGroup) replace(view *view.View, keys []subKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.view = view
-	if g.aliases > 0 {
-		g.asked = nil // a name may stand for another service than before
-	}
+	g.asked.at(view.Set(), g.subs)
 	close(g.changed)
 	g.changed = make(chan struct{})
 	for _, key := range slices.Concat(keys, g.came) {
@@ -245,7 +242,8 @@ func (g *localityGroup) enter(key subKey, a *nameAccount) (first bool) {
 	sub := g.subs[key]
 	if first = sub == nil; first {
 		sub = &subscription{current: versionOf(g.view, key), account: a}
-		g.subs[key], g.asked = sub, nil
+		g.subs[key] = sub
+		g.asked.enter(key, sub, g.wanted[g.asked.set.ServiceOf(key.name)] > 0)
 		if g.making > 0 {
 			g.came = append(g.came, key)
 		}
@@ -286,7 +284,7 @@ func (g *localityGroup) unsubscribe(key subKey, acked string) {
 	sub.streams--
 	if sub.streams == 0 {
 		delete(g.subs, key)
-		g.asked = nil
+		g.asked.leave(key, sub)
 		if g.as[key.as]--; g.as[key.as] == 0 {
 			delete(g.as, key.as)
 		}
@@ -359,63 +357,35 @@ func (g *localityGroup) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
 	}
 }
 
-// asked is a service that streams of a group ask for, with the subscriptions to
-// its assignment in all forms and under all names.
-type asked struct {
-	service string
-	subs    []*subscription
-}
-
-// services lists what the group's streams ask for, by service. The lock is held.
-// It is asked for with every plan and changes when clients come and go.
-func (g *localityGroup) services() []asked {
-	if g.asked != nil {
-		return g.asked
-	}
-	out := make([]asked, 0, len(g.subs))
-	for key, sub := range g.subs {
-		if service := g.view.Set().ServiceOf(key.name); service != "" { // others stand for nothing
-			out = append(out, asked{service, []*subscription{sub}})
-		}
-	}
-	slices.SortFunc(out, func(a, b asked) int { return strings.Compare(a.service, b.service) })
-	joined := out[:0]
-	for _, a := range out {
-		if n := len(joined); n > 0 && joined[n-1].service == a.service {
-			joined[n-1].subs = append(joined[n-1].subs, a.subs...)
-			continue
-		}
-		joined = append(joined, a)
-	}
-	g.asked = joined
-	return joined
-}
-
-// describe appends the group's subscriptions by service. The clients of a service
-// have what is published, which is the set, when those of every form have it.
-func (g *localityGroup) describe(set *view.Set, out []Subscription) []Subscription {
+// describe appends the group's subscriptions by service, at most so many to services that do not
+// exist. The clients of a service have what is published, which is the set, when those of every
+// form have it.
+func (g *localityGroup) describe(set *view.Set, unknown int, out []Subscription) []Subscription {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, a := range g.services() {
-		d := Subscription{Locality: g.locality, Service: a.service, AckedAt: a.subs[0].ackedAt}
-		for _, sub := range a.subs {
-			d.Streams += sub.streams
-			if sub.current != "" {
-				d.Acked += sub.acked[sub.current]
+	list := g.asked.list()
+	out = slices.Grow(out, g.asked.known+min(unknown, len(list)-g.asked.known))
+	for _, a := range list {
+		if !a.known {
+			if unknown == 0 {
+				continue
 			}
-			switch {
-			case sub.ackedAt.IsZero() || d.AckedAt.IsZero():
-				d.AckedAt = time.Time{}
-			case sub.ackedAt.After(d.AckedAt):
-				d.AckedAt = sub.ackedAt
-			}
+			unknown--
 		}
+		d := a.describe(g.locality)
 		if !set.Keeps(a.service, g.view) {
 			d.Acked, d.AckedAt = 0, time.Time{}
 		}
 		out = append(out, d)
 	}
 	return out
+}
+
+// missing returns how many subscriptions there are to names of no service.
+func (g *localityGroup) missing() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.asked.missing
 }
 
 // subscription is an assignment with those who should have it.
@@ -426,6 +396,7 @@ type subscription struct {
 	acked   map[string]int // streams by the version that they acknowledged last; nil = none did
 	ackedAt time.Time      // when enough streams had the current version; zero before
 	account *nameAccount   // of the first stream
+	place   int            // among those to the same service, from 1; 0 = the index leaves it out
 }
 
 // publish records new content. The same content again changes nothing.

@@ -15,9 +15,11 @@ import (
 // that there is of it, which is nothing, and each of its calls fails. So names
 // of no service are told: in what is known of a client, in a metric, in the log.
 
+// MissingListed bounds the list of [Server.Missing].
+const MissingListed = 100
+
 const (
 	maxMissing     = 10               // reported names of one watch
-	missingTracked = 100              // reported names of all clients together
 	missingRenewed = 10 * time.Second // how long what all clients miss is remembered
 )
 
@@ -55,7 +57,7 @@ func findMissing(streams []*stream) []MissingService {
 		for _, name := range missingOf(&st.session, lists) {
 			m := found[name]
 			if m == nil {
-				if len(found) >= missingTracked {
+				if len(found) >= MissingListed {
 					continue
 				}
 				m = &MissingService{Name: name, Node: st.node.ID, Peer: st.peer}

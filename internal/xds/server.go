@@ -44,7 +44,6 @@ type Server struct {
 	handling  rpc.Turns
 	work      sync.WaitGroup
 
-	subscriptions    atomic.Int64  // how many to allocate
 	reauthorizations atomic.Uint64 // how often Reauthorize was called
 
 	// mu guards what follows. It may be taken while a stream's lock is held,

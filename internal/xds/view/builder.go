@@ -74,6 +74,7 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 	if previous != nil {
 		s.base = previous.seq
 	}
+	renewed := previous == nil // the services are others than before
 	for _, spec := range specs {
 		name := spec.Name
 		s.names = append(s.names, name)
@@ -85,6 +86,7 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 		}
 		s.compare(name, previous)
 		old, limit := previous.staticOf(name), p.RequestLimit(name)
+		renewed = renewed || old == nil
 		if old != nil && old.fits(spec, limit) {
 			s.static[name] = old
 			continue
@@ -99,8 +101,12 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 					gone.renamed.drop(&b.renamed)
 				}
 				s.changed = append(s.changed, name)
+				renewed = true
 			}
 		}
+	}
+	if s.services = s.seq; !renewed {
+		s.services = previous.services
 	}
 	return s
 }

@@ -27,9 +27,11 @@ type Set struct {
 	names   []string
 	static  map[string]*static
 	seq     uint64
-	base    uint64              // seq of the set that changed was compared with; 0 = none
-	changed []string            // services that are new, gone, or have another cluster
-	same    map[string]struct{} // services whose assignments are those of base, for all
+	// services is the seq of the first of the successive sets that have the same services.
+	services uint64
+	base     uint64              // seq of the set that changed was compared with; 0 = none
+	changed  []string            // services that are new, gone, or have another cluster
+	same     map[string]struct{} // services whose assignments are those of base, for all
 	// lifetimes holds the services whose assignments clients forget unless they
 	// hear of them again.
 	lifetimes map[string]Lifetime
@@ -48,6 +50,9 @@ func (s *Set) Lifetimes() map[string]Lifetime { return s.lifetimes }
 
 // Version is the version of the plan.
 func (s *Set) Version() string { return s.version }
+
+// SameServices reports whether two sets have services of the same names. It may miss that they do.
+func (s *Set) SameServices(other *Set) bool { return s.services == other.services }
 
 // Names lists the services, sorted. The slice must not be changed.
 func (s *Set) Names() []string { return s.names }

@@ -1,4 +1,4 @@
-package main
+package server_test
 
 import (
 	"context"
@@ -73,7 +73,7 @@ func TestMetricReference(t *testing.T) {
 			t.Errorf("%s should not have: %s", path, line)
 		}
 	}
-	t.Error("go test ./cmd/isobar -run TestMetricReference -update-metrics writes it, new metrics at the end: move their rows to their section")
+	t.Error("go test ./internal/server -run TestMetricReference -update-metrics writes it, new metrics at the end: move their rows to their section")
 }
 
 // unsorted is the heading above the rows that the test has written.
