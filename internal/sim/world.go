@@ -206,7 +206,7 @@ func (w *world) addSource(src *Source, index int) error {
 	if n <= 0 {
 		n = defaultClients
 	}
-	w.populate(w.group(s, src.From), src, cmp.Or(src.Client, defaultClient), uint64(index), n) //nolint:gosec // an index
+	w.populate(w.group(s, src.From), src, cmp.Or(src.Client, defaultClient), uint64(index), n)
 	return nil
 }
 
@@ -274,7 +274,7 @@ func (w *world) enrol(g *group) {
 			c.node = c.describe()
 			c.counts = make([]count, len(g.service.sites))
 			for i := range c.counts { // equal clients do not leave out parts of requests in the same windows
-				c.counts[i].part = draw(w.sc.Seed, drawGauge, c.id, uint64(i)) //nolint:gosec // an index
+				c.counts[i].part = draw(w.sc.Seed, drawGauge, c.id, uint64(i))
 			}
 			g.clients = append(g.clients, c)
 		}
