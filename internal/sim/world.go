@@ -206,7 +206,7 @@ func (w *world) addSource(src *Source, index int) error {
 	if n <= 0 {
 		n = defaultClients
 	}
-	w.populate(w.group(s, src.From), src, cmp.Or(src.Client, defaultClient), uint64(index), n)
+	w.populate(w.group(s, src.From), src, cmp.Or(src.Client, defaultClient), uint64(index), n) //nolint:gosec // an index
 	return nil
 }
 
