@@ -72,6 +72,23 @@ func TestScenarioLibrary(t *testing.T) {
 	sameTable(t, "../../docs/reference/scenarios.md", simulationTables(all, 0))
 }
 
+// TestSilentClientsWithOtherSeeds runs the scenario whose result depends on chance most.
+func TestSilentClientsWithOtherSeeds(t *testing.T) {
+	files := []string{"../../examples/scenarios/silent-clients.yaml"}
+	for seed := uint64(1); seed <= 5; seed++ {
+		var stderr bytes.Buffer
+		scenarios, err := readScenarios(files, seed, nil, &stderr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := runScenarios(t.Context(), files, scenarios, sim.Policies(), &stderr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { judge(t, &all[0]) })
+	}
+}
+
 func judge(t *testing.T, s *simulation) {
 	t.Helper()
 	want, ok := expectations[s.Name]

@@ -1,9 +1,6 @@
 package capacity
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // Estimate is the estimate for a locality. Capacities are requests/s of one unit.
 type Estimate struct {
@@ -100,15 +97,20 @@ func (m *Model) forget(p *Prior) {
 	}
 	sum = max(sum, 1e-30)
 	for mode := range modes {
-		fade(m.all[mode][:], top+float32(math.Log(sum)))
+		fade(m.all[mode][:], top+float32(log(sum)))
 	}
 }
 
 // conditional makes a row that is given its mode and capacity, and returns the
 // evidence for these.
 func conditional(row []float32, prior []float64) float32 {
-	top := slices.Max(row)
-	all := top + float32(math.Log(weigh(row, prior, top)))
+	top := row[0]
+	for _, v := range row[1:] {
+		if v > top { // faster than max, which looks for NaN
+			top = v
+		}
+	}
+	all := top + float32(log(weigh(row, prior, top)))
 	fade(row, all)
 	return all
 }
@@ -127,7 +129,7 @@ func weigh(row []float32, prior []float64, top float32) float64 {
 	sum := 0.0
 	for i, v := range row {
 		if d := v - top; d > -30 {
-			sum += prior[i] * math.Exp(float64(d))
+			sum += prior[i] * expNear(float64(d))
 		}
 	}
 	return sum
@@ -147,7 +149,7 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	sum := 0.0
 	for mode := range modes {
 		for k := range rates {
-			w := prior.mode[mode] * prior.rate[k] * math.Exp(float64(m.all[mode][k]))
+			w := prior.mode[mode] * prior.rate[k] * exp(float64(m.all[mode][k]))
 			if w < negligible {
 				continue
 			}
@@ -155,7 +157,7 @@ func (m *Model) Estimate(p *Prior) Estimate {
 			w *= fails
 			all := 0.0
 			for s, v := range m.waiting[mode][k] {
-				x := w * prior.time[s] * math.Exp(float64(v))
+				x := w * prior.time[s] * expNear(float64(v))
 				service[s] += x
 				joint[k][s] += x
 				all += x
@@ -231,9 +233,9 @@ const negligible = 1e-12
 // the part of one more request/s that fails at the present rate, 0 unless it counts: it takes most
 // of the time. Nearly none counts as none.
 func (m *Model) failures(mode, k int, counts bool) (sum, constant, another float64) {
-	used := m.sent / math.Exp2(step*float64(m.low+k))
+	used := m.sent / cell(m.low+k)
 	for e, v := range m.failed[mode][k] {
-		x := failingPrior[mode][e] * math.Exp(float64(v))
+		x := failingPrior[mode][e] * expNear(float64(v))
 		sum += x
 		f := &failing[mode][e]
 		constant += x * max(0, f.constant-negligibleError)

@@ -35,19 +35,27 @@ func newCells(m *Model, w *Window, p *Prior) *cells {
 	}
 	c.bound = w.Rate * timeout
 	for k := range rates {
-		c.used[k] = w.Rate / w.Units / math.Exp2(step*float64(m.low+k))
-		c.log[k] = math.Log(c.used[k])
+		c.used[k] = w.Rate / w.Units / cell(m.low+k)
 	}
+	c.logs()
 	for s := range times {
-		c.service[s] = math.Exp2(step * float64(m.fast+s))
+		c.service[s] = cell(m.fast + s)
 	}
 	c.queues = w.queues()
 	c.refuse(w.Failing)
 	for i := range c.exponent {
-		servers := w.Units / c.queues * math.Exp2(step*float64(m.low+m.fast+i))
+		servers := w.Units / c.queues * cell(m.low+m.fast+i)
 		c.exponent[i] = math.Sqrt(2 * (servers + 1))
 	}
 	return c
+}
+
+// logs sets the logarithms of the utilizations, which are a step apart.
+func (c *cells) logs() {
+	first := log(c.used[0])
+	for k := range rates {
+		c.log[k] = first - float64(k)*(step*math.Ln2)
+	}
 }
 
 // refuse records the part that fails, and its effect on queues if servers refused it: the places
@@ -90,11 +98,11 @@ func waitingIn(places, used float64) float64 {
 // clients choose an endpoint without regard to its queue, so each queue is one of
 // its own.
 func (c *cells) waiting(k, s int, most, logMost float64) float64 {
-	used, log := min(c.used[k], most), min(c.log[k], logMost)
-	if c.exponent[k+s]*log < -20 {
+	power := c.exponent[k+s] * min(c.log[k], logMost)
+	if power < -20 {
 		return 0
 	}
-	return variability * c.queues * math.Exp(c.exponent[k+s]*log) / (1 - used)
+	return variability * c.queues * exp(power) / (1 - min(c.used[k], most))
 }
 
 // at is the same at another rate, by a factor.
@@ -103,8 +111,8 @@ func (c *cells) at(factor float64) *cells {
 	other.bound *= factor
 	for k := range rates {
 		other.used[k] *= factor
-		other.log[k] = math.Log(other.used[k])
 	}
+	other.logs()
 	other.refuse(c.refused)
 	return &other
 }
@@ -117,6 +125,9 @@ func (m *Model) wait(w *Window, c *cells) {
 		varies := min(w.Varies, mostVaries)
 		less, more = c.at(1-varies), c.at(1+varies)
 	}
+	var last float64
+	var lastFull shape
+	var again float32
 	for k := range rates {
 		used := c.used[k]
 		error2 := modelError(used)
@@ -140,7 +151,10 @@ func (m *Model) wait(w *Window, c *cells) {
 			v := temper * refusing.likelihood(part*refuse+w.Network)
 			m.waiting[shedding][k][s] += v
 			if queue != refuse {
-				v = temper * full.likelihood(part*queue+w.Network)
+				if queue != last || full != lastFull { // in overload the queue is its bound, in all cells
+					last, lastFull, again = queue, full, temper*full.likelihood(part*queue+w.Network)
+				}
+				v = again
 			}
 			m.waiting[queueing][k][s] += v
 		}
@@ -206,37 +220,80 @@ func (s *shape) absolute() shape {
 
 func (s *shape) of(mean float64) float64 {
 	mean = max(mean, 1e-3)
-	all := math.Log(s.r + mean)
-	return s.n*(math.Log(mean)-all) - s.r*all
+	all := log(s.r + mean)
+	return s.n*(log(mean)-all) - s.r*all
 }
 
 // fail takes failures, successes and the reported utilization as evidence.
 func (m *Model) fail(w *Window, c *cells) {
 	n := w.Rate * w.Seconds
-	var sigmas [failures]float64 // where servers queue: the same for all capacities
-	for e := range failures {
-		sigmas[e] = tolerance(failing[queueing][e].constant, n)
-	}
+	late := newLateness(w.Failing, n)
 	for k := range rates {
 		used := c.used[k]
 		known := utilization(w.Utilization, used) + completed(w.Goodput/w.Rate*used)
-		// In overload those that queue may work on nothing but requests that were given up,
-		// or lose next to nothing while queues grow. By chance some are too slow before.
-		wasted, probability := ramp(used, 0.8, 1.05), 0.2*ramp(used, 0.8, 1)+0.7*ramp(used, 1, 1.3)
+		queue := late.at(used)
 		for e := range failures {
-			queue, shed := known, known
+			queued, shed := known, known
 			if w.Failing <= collapsed {
-				f := &failing[queueing][e]
-				queue += excessive(w.Failing-f.constant, (1-f.constant)*wasted, probability, sigmas[e])
-				f = &failing[shedding][e]
+				f := &failing[shedding][e]
 				p := f.fraction(used)
 				wide := (f.fraction(used*(1+cellWidth/2)) - f.fraction(used*(1-cellWidth/2))) / 2
-				shed += gauss(w.Failing-p, math.Hypot(tolerance(p, n), wide))
+				sigma := tolerance(p, n)
+				queued += queue[e]
+				shed += gauss(w.Failing-p, math.Sqrt(sigma*sigma+wide*wide))
 			}
-			m.failed[queueing][k][e] += temper * float32(queue)
+			m.failed[queueing][k][e] += temper * float32(queued)
 			m.failed[shedding][k][e] += temper * float32(shed)
 		}
 	}
+}
+
+// ways has a logarithm of a likelihood for each way to fail.
+type ways = [failures]float64
+
+// lateness is how likely the failures of a window are where servers queue. In overload they may
+// work on nothing but requests that were given up, or lose next to nothing while queues grow. By
+// chance some requests are too slow before.
+type lateness struct {
+	failed    float64 // part of the requests
+	sigmas    ways
+	none, all ways // where no request can be too late, and where all can be
+}
+
+// Utilizations from which on requests can be too late, and from which on all can be.
+const (
+	lateFrom = 0.8
+	lateTo   = 1.3
+)
+
+func newLateness(failed, n float64) *lateness {
+	l := &lateness{failed: failed}
+	for e := range l.sigmas {
+		l.sigmas[e] = tolerance(failing[queueing][e].constant, n)
+	}
+	l.none, l.all = l.compute(lateFrom), l.compute(lateTo)
+	return l
+}
+
+// at returns the likelihoods at a utilization.
+func (l *lateness) at(used float64) ways {
+	switch {
+	case used <= lateFrom:
+		return l.none
+	case used >= lateTo:
+		return l.all
+	}
+	return l.compute(used)
+}
+
+func (l *lateness) compute(used float64) (out ways) {
+	wasted := ramp(used, lateFrom, 1.05)
+	probability := 0.2*ramp(used, lateFrom, 1) + 0.7*ramp(used, 1, lateTo)
+	for e := range out {
+		constant := failing[queueing][e].constant
+		out[e] = excessive(l.failed-constant, (1-constant)*wasted, probability, l.sigmas[e])
+	}
+	return out
 }
 
 // collapsed is the part that fails from which on capacity does not follow from
@@ -256,7 +313,7 @@ func excessive(off, most, probability, sigma float64) float64 {
 	const peak = 2.5 // of the normal distribution, whose factor gauss leaves out
 	inside := min(most, max(0, off))
 	spread := probability * peak * sigma / ((inside + peak*sigma) * math.Log1p(most/(peak*sigma)))
-	return math.Log((1-probability)*normal(off, sigma)+spread*normal(off-inside, sigma)) - math.Log(sigma)
+	return log((1-probability)*normal(off, sigma)+spread*normal(off-inside, sigma)) - log(sigma)
 }
 
 // cellWidth is the relative width of a cell.
@@ -270,7 +327,7 @@ func completed(part float64) float64 {
 		spread = 0.08
 		most   = 20
 	)
-	z := max(0, math.Log(max(part, 1e-9))-slack) / spread
+	z := max(0, log(max(part, 1e-9))-slack) / spread
 	return max(-most, -z*z/2)
 }
 
@@ -286,14 +343,14 @@ func tolerance(p, n float64) float64 {
 func normal(off, sigma float64) float64 {
 	const most = 12
 	z := off / sigma
-	return math.Exp(max(-most, -z*z/2))
+	return exp(max(-most, -z*z/2))
 }
 
 // gauss is the logarithm of a normal density.
 func gauss(off, sigma float64) float64 {
 	const most = 12
 	z := off / sigma
-	return max(-most, -z*z/2) - math.Log(sigma)
+	return max(-most, -z*z/2) - log(sigma)
 }
 
 // utilization compares reported utilization with that expected for a capacity. From about 1 on
@@ -306,7 +363,7 @@ func utilization(reported, used float64) float64 {
 	if reported <= 0 {
 		return 0
 	}
-	off := math.Log(min(1, reported) / min(1, used))
+	off := log(min(1, reported) / min(1, used))
 	if reported >= 0.95 && used >= 0.95 {
 		off = 0
 	}

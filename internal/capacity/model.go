@@ -180,6 +180,14 @@ func (m *Model) Idle(p *Prior) {
 // cellsOf is a value's place in steps.
 func cellsOf(v float64) float64 { return math.Log2(v) / step }
 
+// withinOctave has the values of the cells of one octave.
+var withinOctave = [1 / step]float64{1, math.Sqrt2 / math.Sqrt(math.Sqrt2), math.Sqrt2, math.Sqrt2 * math.Sqrt(math.Sqrt2)}
+
+// cell is the value at a place of so many steps, a power of 2.
+func cell(place int) float64 {
+	return math.Ldexp(withinOctave[place&(len(withinOctave)-1)], place>>2)
+}
+
 // place moves the grid to where the prior and the present rate are. Evidence
 // keeps its place; cells that are new have none.
 func (m *Model) place(p *Prior, perUnit float64) {
@@ -230,9 +238,9 @@ func (m *Model) Save(p *Prior, e *Estimate) Saved {
 		sum := 0.0
 		for mode := range modes {
 			given := weigh(m.failed[mode][k][:], failingPrior[mode][:], 0) * weigh(m.waiting[mode][k][:], prior.time[:], 0)
-			sum += prior.mode[mode] * math.Exp(float64(m.all[mode][k])) * given
+			sum += prior.mode[mode] * exp(float64(m.all[mode][k])) * given
 		}
-		out.Evidence[k] = math.Round(100*math.Log(max(sum, 1e-6))) / 100
+		out.Evidence[k] = math.Round(100*log(max(sum, 1e-6))) / 100
 	}
 	return out
 }

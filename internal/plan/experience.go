@@ -65,7 +65,6 @@ const (
 	lowerStep       = 0.15 // by which it falls
 	declaredBand    = 1.12 // factor within which an estimate confirms the declaration
 	medianBand      = 1.15 // factor from the median of an estimate up to which it confirms the declaration
-	returnBand      = 1.08 // factor of both from which on a declaration that is not in use is confirmed again
 	inUseBand       = 1.04 // factor within which it confirms what is in use: assignments stand still
 	steadyPart      = 0.2  // by which the rate may differ from that of the window before
 	drainedPart     = 0.75 // of the requests in progress a window before, below which queues are running empty
@@ -394,15 +393,10 @@ func (k *siteExperience) updateEstimate(prior *capacity.Prior) {
 func alike(a, b, factor float64) bool { return a <= b*factor && b <= a*factor }
 
 // confirmed reports whether the estimate is so near to what is declared that it tells
-// nothing better. It has to be nearer where the declaration is not in use: an estimate
-// that wanders around the edge of a band would move traffic back and forth.
+// nothing better.
 func (k *siteExperience) confirmed() bool {
 	e := &k.Estimate
-	plan, median := declaredBand, medianBand
-	if !alike(k.InUse, k.Declared, 1.001) {
-		plan, median = returnBand, returnBand
-	}
-	return k.Declared > 0 && (alike(e.Plan, k.Declared, plan) || e.Safe <= k.Declared && k.Declared <= median*e.Median)
+	return k.Declared > 0 && (alike(e.Plan, k.Declared, declaredBand) || e.Safe <= k.Declared && k.Declared <= medianBand*e.Median)
 }
 
 // follow moves what is in use towards the estimate. Where nothing is declared

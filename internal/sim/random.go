@@ -15,6 +15,7 @@ const (
 	drawStart
 	drawEjection
 	drawInterval
+	drawGauge
 )
 
 // draw returns a number in [0, 1) that depends on nothing but its arguments:

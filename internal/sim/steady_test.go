@@ -4,6 +4,7 @@ package sim_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -12,12 +13,13 @@ import (
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
-// TestConstantDemandPushesNothing: at constant demand the assignments stand
-// still, also where zones are full to the last request.
+// TestConstantDemandPushesNothing: at constant demand the assignments stand still. Where zones are full to
+// the last request, whole counts of requests take one above its limit now and then, and a few of 10,000
+// requests move.
 func TestConstantDemandPushesNothing(t *testing.T) {
 	const (
 		settled = 100 * interval // what requests told of the overload at the beginning is forgotten then
-		length  = settled + 60*interval
+		length  = settled + 400*interval
 	)
 	for _, trust := range isobar.CapacityTrusts() {
 		constantDemand(t, trust, settled, length)
@@ -43,15 +45,27 @@ func constantDemand(t *testing.T, trust isobar.CapacityTrust, settled, length ti
 						r := &s.Result.Sources[i]
 						if f.At > settled && last[r.Source] != r.Assignment {
 							pushes++
-							t.Logf("at %v to %s: shares %.4f, want %.4f", f.At, r.Source, r.Shares, r.Want)
+							if moved := movedShare(s.Spec, last[r.Source], r.Assignment); moved > 0.0005 {
+								t.Errorf("at %v to %s: shares %.4f, want %.4f: %.4f of the requests move", f.At, r.Source, r.Shares, r.Want, moved)
+							}
 						}
 						last[r.Source] = r.Assignment
 					}
 				}
-				if pushes > 0 {
-					t.Errorf("%d pushes", pushes)
+				if most := map[bool]int{true: 0, false: 6}[level < 0.9]; pushes > most {
+					t.Errorf("%d pushes to five sources in %v", pushes, length-settled)
 				}
 			})
 		}
 	}
+}
+
+// movedShare is the part of the requests that go elsewhere.
+func movedShare(s *isobar.Service, before, after *isobar.Assignment) float64 {
+	sum := 0.0
+	for i := range s.Localities {
+		l := s.Localities[i].Locality
+		sum += math.Abs(after.Share(l) - before.Share(l))
+	}
+	return sum / 2
 }

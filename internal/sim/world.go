@@ -273,6 +273,9 @@ func (w *world) enrol(g *group) {
 			c.id = uint64(len(w.clients))
 			c.node = c.describe()
 			c.counts = make([]count, len(g.service.sites))
+			for i := range c.counts { // equal clients do not leave out parts of requests in the same windows
+				c.counts[i].part = draw(w.sc.Seed, drawGauge, c.id, uint64(i))
+			}
 			g.clients = append(g.clients, c)
 		}
 	}
