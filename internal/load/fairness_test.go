@@ -82,10 +82,13 @@ func TestMemoryOfHonestFleet(t *testing.T) {
 // TestAddressesOneAfterAnother asserts that addresses which fill what they may use, one after the other, leave enough
 // for a new client of another address and for clients with certificates.
 func TestAddressesOneAfterAnother(t *testing.T) {
-	const memory, hostile = 4 << 20, 24
+	const memory, hostile, small = 4 << 20, 24, 12
 	c := &crowding{T: t, tab: load.NewTable(load.Settings{Interval: interval, Memory: memory}, nil, start)}
 	for i := range hostile {
 		c.report(fmt.Sprint("192.0.2.", i), false, 1000*(i+1), 20, inZones("other", "z", 200, unchanged))
+	}
+	for i := range small { // these also use what is too little for a large window
+		c.report(fmt.Sprint("203.0.113.", i), false, 1000*(hostile+i+1), 20, inZones("other", "z", 3, unchanged))
 	}
 	if m := c.tab.Memory(); m.Used < memory*3/4 || m.Used > memory*15/16 || m.Refused == 0 {
 		t.Errorf("%+v: want less than seven eighths, and the modest part of each", m)
