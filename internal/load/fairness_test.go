@@ -163,3 +163,18 @@ func TestMemoryReturns(t *testing.T) {
 		t.Errorf("%+v when the clients have gone long ago", m)
 	}
 }
+
+// TestObservedLocalitiesAreBounded asserts that a snapshot looks at no more localities than count, however many the
+// clients of a source name: each takes a place among those sorted, and a decision took minutes.
+func TestObservedLocalitiesAreBounded(t *testing.T) {
+	c := &crowding{T: t, tab: load.NewTable(load.Settings{Interval: interval, Memory: 64 << 20}, nil, start)}
+	for i := range 12 {
+		c.report(fmt.Sprint("192.0.2.", i), false, 1+i, 1, inZones("checkout", fmt.Sprint("invented-", i, "-"), 900, unchanged))
+	}
+	if n := c.next(); n != 12 {
+		t.Fatalf("%d clients count", n)
+	}
+	if room, most := c.tab.Viewed(); room < most || room > 2*most {
+		t.Errorf("there is memory to observe %d localities, want that for %d", room, most)
+	}
+}
