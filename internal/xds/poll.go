@@ -37,6 +37,7 @@ type poller struct {
 	group *localityGroup
 	node  rpc.Node
 	since time.Time
+	ready chan struct{} // closed when it is subscribed to what it asks for
 
 	account string // that it counts under, "" for none
 	emptied int    // bytes that count for assignments without endpoints
@@ -232,6 +233,7 @@ func (s *Server) enter(key pollKey, node rpc.Node, account string) (*poller, err
 	now := time.Now()
 	if p := s.polled(key, now); p != nil {
 		s.lists.release(key.names) // it holds the list already
+		<-p.ready
 		return p, nil
 	}
 	g, err := s.join(key.locality)
@@ -243,6 +245,7 @@ func (s *Server) enter(key pollKey, node rpc.Node, account string) (*poller, err
 		s.mu.Unlock()
 		s.leave(g)
 		s.lists.release(key.names)
+		<-other.ready
 		return other, nil
 	}
 	if err := s.admitPoller(g, key, account); err != nil {
@@ -251,18 +254,25 @@ func (s *Server) enter(key pollKey, node rpc.Node, account string) (*poller, err
 		return nil, err
 	}
 	s.lastID++
-	p := &poller{id: s.lastID, key: key, group: g, node: node, since: now, account: account, seen: now, known: map[string]*sub{}}
+	p := &poller{id: s.lastID, key: key, group: g, node: node, since: now, ready: make(chan struct{}), account: account, seen: now, known: map[string]*sub{}}
 	s.pollers[key] = p
 	if !s.sweeping {
 		s.sweeping = true
 		s.work.Go(s.sweeper)
 	}
-	for _, k := range p.keys() {
-		g.subscribe(k, nil)
-	}
-	g.awaitACK(p.keys(), false) // until it says what it has
 	s.mu.Unlock()
+	p.subscribe() // without the lock: it takes a while for many names
 	return p, nil
+}
+
+// subscribe subscribes a new poller to what it asks for.
+func (p *poller) subscribe() {
+	defer close(p.ready)
+	keys := p.keys()
+	for _, k := range keys {
+		p.group.subscribe(k, nil)
+	}
+	p.group.awaitACK(keys, false) // until it says what it has
 }
 
 // keys lists the assignments that a poller asks for.
@@ -334,10 +344,12 @@ func (s *Server) sweep(now time.Time) {
 	}
 	s.mu.Unlock()
 	for _, p := range gone {
+		<-p.ready
+		keys := p.keys()
 		if !p.heard {
-			p.group.awaitACK(p.keys(), true)
+			p.group.awaitACK(keys, true)
 		}
-		for _, k := range p.keys() {
+		for _, k := range keys {
 			acked := ""
 			if x := p.known[k.name]; x != nil {
 				acked = x.acked
