@@ -55,7 +55,7 @@ func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string
 
 // Appear adds names to what has changed since the previous view that clients of the locality subscribe
 // to, and whose services the previous set did not have: a view keeps nothing of such names. The
-// caller does so before anybody else has the view.
+// caller does so before any stream has the view.
 func (v *View) Appear(names []string) {
 	for _, name := range names {
 		if v.entry(name).assignment != nil {
