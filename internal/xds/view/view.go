@@ -57,13 +57,14 @@ func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string
 // to, and whose services the previous set did not have: a view keeps nothing of such names. The
 // caller does so before any stream has the view.
 func (v *View) Appear(names []string) {
+	all := v.changed
 	for _, name := range names {
 		if v.entry(name).assignment != nil {
-			v.changed = append(v.changed, name)
+			all = append(all, name)
 		}
 	}
-	slices.Sort(v.changed)
-	v.changed = slices.Compact(v.changed)
+	slices.Sort(all)
+	v.changed = slices.Compact(all)
 }
 
 // carries reports, without a comparison, whether an assignment is that of an earlier
