@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,7 @@ type options struct {
 	addresses   int
 	tls         bool
 	heap        bool
+	ask         string
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -55,9 +57,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.addresses, "addresses", 1, "addresses of the loopback interface from which the connections come; REST attacks use one for each")
 	flags.BoolVar(&o.tls, "tls", false, "attack over TLS; REST attacks always do")
 	flags.BoolVar(&o.heap, "heap", false, "print what the heap holds at the end of an attack")
+	flags.StringVar(&o.ask, "ask", "", "only ask the server with this admin address whether it lives, until the input ends")
 	match := flags.String("run", "", "run only the attacks that match this regular expression")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if o.ask != "" {
+		return ask(ctx, o.ask, os.Stdin, stdout)
 	}
 	pattern, err := regexp.Compile(*match)
 	if err != nil {
@@ -75,14 +81,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return fmt.Errorf("%s: %w", a.name, err)
 		}
 		verdict, limit := "", a.most(o.addressesOf(&a))
-		if found.peak > limit || found.failed > 0 {
+		if found.peak > limit || found.Failed > 0 {
 			failed++
 			verdict = " FAILED"
 		}
 		_, _ = fmt.Fprintf(stdout, "%-22s %6d MiB %6d MiB %12d %12v %7.1fs  %s%s\n",
-			a.name, found.peak>>20, limit>>20, found.opened, found.slowest.Round(time.Millisecond), found.cpu.Seconds(), a.what, verdict)
-		if found.failed > 0 {
-			_, _ = fmt.Fprintf(stdout, "%d questions whether the server lives were not answered\n", found.failed)
+			a.name, found.peak>>20, limit>>20, found.opened, found.Slowest.Round(time.Millisecond), found.cpu.Seconds(), a.what, verdict)
+		if found.Failed > 0 {
+			_, _ = fmt.Fprintf(stdout, "%d questions whether the server lives were not answered\n", found.Failed)
 		}
 	}
 	if failed > 0 {
@@ -93,11 +99,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // finding is what came of an attack.
 type finding struct {
-	peak    int64 // most that was ever resident, bytes
-	opened  int64 // connections, with those that took the place of closed ones
-	slowest time.Duration
-	failed  int // questions that were not answered
-	cpu     time.Duration
+	answers
+
+	peak   int64 // most that was ever resident, bytes
+	opened int64 // connections, with those that took the place of closed ones
+	cpu    time.Duration
 }
 
 func (o *options) measure(ctx context.Context, a attack, stderr io.Writer) (out finding, err error) {
@@ -106,6 +112,10 @@ func (o *options) measure(ctx context.Context, a attack, stderr io.Writer) (out 
 		return out, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
+	asking, err := startAsker(s.Admin, stderr)
+	if err != nil {
+		return out, err
+	}
 	attacking, end := context.WithTimeout(ctx, o.length)
 	defer end()
 	var opened atomic.Int64
@@ -118,16 +128,9 @@ func (o *options) measure(ctx context.Context, a attack, stderr io.Writer) (out 
 			all.Go(func() { a.keepOn(attacking, way, s.XDS, &opened) })
 		}
 	}
-	for attacking.Err() == nil {
-		asked := time.Now()
-		if _, err := s.Get(ctx, "/livez"); err != nil {
-			out.failed++
-		}
-		out.slowest = max(out.slowest, time.Since(asked))
-		select {
-		case <-attacking.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
+	<-attacking.Done()
+	if out.answers, err = asking.stop(); err != nil {
+		return out, err
 	}
 	if o.heap {
 		if text, err := s.Get(ctx, "/debug/pprof/heap?debug=1"); err == nil {

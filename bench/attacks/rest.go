@@ -174,12 +174,8 @@ func bodyAttacks() []attack {
 		{name: "rest-names", what: "20 clients that poll for other 20,000 names each time", shared: pollsBudget, rest: func(p *poller) {
 			p.parallel(20, p.polls(func(n int64) []byte { return post(endpointsPath, "", asks("a", "a", p.names(n, 20_000))) }))
 		}},
-		{name: "rest-names-wait", what: "200 polls for 20,000 names each that wait for a minute", shared: pollsBudget, rest: func(p *poller) {
-			p.parallel(restMost, func(conn net.Conn) error {
-				n := p.asked.Add(1)
-				return p.held(post(endpointsPath, "Prefer: wait=60\r\n", asks(fmt.Sprint(n), "a", p.names(n, 20_000))))(conn)
-			})
-		}},
+		{name: "rest-names-wait", what: "200 polls for 20,000 names each that wait for a minute", shared: pollsBudget, rest: asksOnce(versionOfNothing)},
+		{name: "rest-names-shown", what: "the same by clients that show a version of another server", shared: pollsBudget, rest: asksOnce("1")},
 		{name: "rest-names-tiny", what: "100 clients that poll for 1,000,000 names of 1 byte", rest: func(p *poller) {
 			p.parallel(100, p.polls(repeat(post(endpointsPath, "", tiny))))
 		}},
@@ -204,6 +200,21 @@ func bodyAttacks() []attack {
 		{name: "rest-checkers-gzip", what: "200 such checkers, compressed", rest: func(p *poller) {
 			p.parallel(restMost, p.polls(repeat(post(checksPath, gzipHeader, compressed(report)))))
 		}},
+	}
+}
+
+// versionOfNothing is the version of an answer that holds nothing, after which the server lets a client wait.
+const versionOfNothing = "e3b0c44298fc1c14"
+
+// asksOnce polls once on each connection, for other 20,000 names, with a version that the client has.
+func asksOnce(version string) func(p *poller) {
+	return func(p *poller) {
+		p.parallel(restMost, func(conn net.Conn) error {
+			n := p.asked.Add(1)
+			body := asks(fmt.Sprint(n), "a", p.names(n, 20_000))
+			body = append(body[:len(body)-1], fmt.Sprintf(`, "version_info": %q}`, version)...)
+			return p.held(post(endpointsPath, "Prefer: wait=60\r\n", body))(conn)
+		})
 	}
 }
 

@@ -17,3 +17,6 @@ func (s *Snapshot) Saved() []Saved {
 	}
 	return out
 }
+
+// Viewed is for how many localities of a source the table has memory to observe them, and how many count.
+func (t *Table) Viewed() (room, most int) { return cap(t.observer.views.list), maxSites }

@@ -82,10 +82,13 @@ func TestMemoryOfHonestFleet(t *testing.T) {
 // TestAddressesOneAfterAnother asserts that addresses which fill what they may use, one after the other, leave enough
 // for a new client of another address and for clients with certificates.
 func TestAddressesOneAfterAnother(t *testing.T) {
-	const memory, hostile = 4 << 20, 24
+	const memory, hostile, small = 4 << 20, 24, 12
 	c := &crowding{T: t, tab: load.NewTable(load.Settings{Interval: interval, Memory: memory}, nil, start)}
 	for i := range hostile {
 		c.report(fmt.Sprint("192.0.2.", i), false, 1000*(i+1), 20, inZones("other", "z", 200, unchanged))
+	}
+	for i := range small { // these also use what is too little for a large window
+		c.report(fmt.Sprint("203.0.113.", i), false, 1000*(hostile+i+1), 20, inZones("other", "z", 3, unchanged))
 	}
 	if m := c.tab.Memory(); m.Used < memory*3/4 || m.Used > memory*15/16 || m.Refused == 0 {
 		t.Errorf("%+v: want less than seven eighths, and the modest part of each", m)
@@ -158,5 +161,20 @@ func TestMemoryReturns(t *testing.T) {
 	c.tab.Merge(nil)
 	if m := c.tab.Memory(); m.Used != 0 || m.Fullest != 0 {
 		t.Errorf("%+v when the clients have gone long ago", m)
+	}
+}
+
+// TestObservedLocalitiesAreBounded asserts that a snapshot looks at no more localities than count, however many the
+// clients of a source name: each takes a place among those sorted, and a decision took minutes.
+func TestObservedLocalitiesAreBounded(t *testing.T) {
+	c := &crowding{T: t, tab: load.NewTable(load.Settings{Interval: interval, Memory: 64 << 20}, nil, start)}
+	for i := range 12 {
+		c.report(fmt.Sprint("192.0.2.", i), false, 1+i, 1, inZones("checkout", fmt.Sprint("invented-", i, "-"), 900, unchanged))
+	}
+	if n := c.next(); n != 12 {
+		t.Fatalf("%d clients count", n)
+	}
+	if room, most := c.tab.Viewed(); room < most || room > 2*most {
+		t.Errorf("there is memory to observe %d localities, want that for %d", room, most)
 	}
 }

@@ -123,7 +123,8 @@ type views struct {
 
 func (v *views) reset() { v.list, v.next = v.list[:0], 0 }
 
-// find finds or makes the view of a locality.
+// find finds or makes the view of a locality; nil beyond the localities that count: clients may name any number,
+// and each takes a place among those sorted.
 func (v *views) find(l *isobar.Locality) *siteView {
 	for range 2 {
 		if v.next < len(v.list) && v.list[v.next].locality == l {
@@ -134,6 +135,9 @@ func (v *views) find(l *isobar.Locality) *siteView {
 	}
 	i, found := slices.BinarySearchFunc(v.list, l, func(x siteView, l *isobar.Locality) int { return compareLocalities(x.locality, l) })
 	if !found {
+		if len(v.list) >= maxSites {
+			return nil
+		}
 		v.list = slices.Insert(v.list, i, siteView{locality: l, delay: -1})
 	}
 	v.next = i + 1
@@ -336,6 +340,9 @@ func (o *observer) tally(src *source) {
 		for i := range f.window.sites {
 			s := &f.window.sites[i]
 			v := o.views.find(s.locality)
+			if v == nil {
+				continue
+			}
 			if v.delay < 0 {
 				ms, assumed := o.network.Latency(src.locality, s.where())
 				v.delay, v.assumed = ms/1000, assumed
@@ -357,6 +364,9 @@ func (o *observer) addFlow(out []Observation, f *flow, weight float64) []Observa
 	for i := range f.window.sites {
 		s := &f.window.sites[i]
 		v := o.views.find(s.locality)
+		if v == nil {
+			continue
+		}
 		var x *Observation
 		if out, x = observationOf(out, i, s); x == nil {
 			continue

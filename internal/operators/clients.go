@@ -345,15 +345,16 @@ func (c *Clients) serviceNames() []string {
 func (c *Clients) Attention() []admin.Attention {
 	nearest := c.nearest()
 	var out []admin.Attention
-	for _, m := range c.xds.Missing() {
+	listed := c.xds.Missing()
+	for _, m := range listed {
 		lacking := admin.MissingService{Name: m.Name, Nearest: nearest(m.Name)}
 		out = append(out, admin.NewAttention(admin.ServiceUnknown, "%s (streams that ask for it: %d, one of node %q at %s)",
 			lacking.String(), m.Streams, m.Node, m.Peer).Of(m.Name).By(m.Node).See("isobar clients"))
 	}
-	if from, n := c.xds.MissingIn(); n > xds.MissingListed {
+	if from, most, all := c.xds.MissingIn(); most > xds.MissingListed || all > xds.MissingListed && len(listed) >= xds.MissingListed {
 		out = append(out, admin.NewAttention(admin.ServiceUnknown,
-			"clients in %s subscribe to %d assignments of services that do not exist; this list names %d services at most",
-			from, n, xds.MissingListed).See("isobar clients"))
+			"clients subscribe to %d assignments of services that do not exist, %d of them in %s; this list names %d services at most",
+			all, most, from, xds.MissingListed).See("isobar clients"))
 	}
 	return out
 }

@@ -45,14 +45,14 @@ func TestUnknownNamesAreNotCopied(t *testing.T) {
 		if n, listed := askedIn(list, "a"); n != 10 || listed != 101 {
 			t.Errorf("%d streams ask for a among %d subscriptions, want 10 and 101", n, listed)
 		}
-		if l, n := w.server.MissingIn(); l != isobar.MustLocality("us-east/b") || n != 100_000 {
+		if l, n, _ := w.server.MissingIn(); l != isobar.MustLocality("us-east/b") || n != 100_000 {
 			t.Errorf("%d names are missing in %v", n, l)
 		}
 		for _, c := range clients {
 			c.close()
 		}
 		synctest.Wait()
-		if _, n := w.server.MissingIn(); n != 0 || len(w.server.Subscriptions()) != 0 {
+		if _, _, n := w.server.MissingIn(); n != 0 || len(w.server.Subscriptions()) != 0 {
 			t.Errorf("%d names are missing, and %v subscribed, after the stream has ended", n, w.server.Subscriptions())
 		}
 	}, manyNames)
@@ -88,7 +88,7 @@ func TestSubscriptionsOfServicesThatComeAndGo(t *testing.T) {
 			if n, _ := askedIn(list, late); n != streams {
 				t.Errorf("%d streams ask for %s, want %d: %d subscriptions", n, late, streams, len(list))
 			}
-			if _, n := w.server.MissingIn(); n != missing {
+			if _, _, n := w.server.MissingIn(); n != missing {
 				t.Errorf("%d names are missing, want %d", n, missing)
 			}
 		}

@@ -212,14 +212,16 @@ func (s *Server) Subscriptions() []Subscription {
 }
 
 // MissingIn returns the locality with the most subscriptions to assignments of services that do
-// not exist, and how many these are. Clients that poll count, too.
-func (s *Server) MissingIn() (l isobar.Locality, subscriptions int) {
+// not exist, how many these are, and how many there are in all localities. Clients that poll count, too.
+func (s *Server) MissingIn() (l isobar.Locality, most, all int) {
 	for _, g := range s.allGroups() {
-		if n := g.missing(); n > subscriptions || n == subscriptions && n > 0 && g.locality.Compare(l) < 0 {
-			l, subscriptions = g.locality, n
+		n := g.missing()
+		all += n
+		if n > most || n == most && n > 0 && g.locality.Compare(l) < 0 {
+			l, most = g.locality, n
 		}
 	}
-	return l, subscriptions
+	return l, most, all
 }
 
 // Introspect returns the open streams that have said who they are, in the order

@@ -23,12 +23,11 @@ type localityGroup struct {
 	updating sync.Mutex // held by the one that brings the view up to date
 
 	// mu may be taken while a stream's lock is held, never the other way.
-	mu       sync.Mutex
-	view     *view.View
-	changed  chan struct{} // closed and replaced when view changes
-	streams  map[*stream]struct{}
-	subs     map[subKey]*subscription
-	versions map[string]int // in how many a name is subscribed
+	mu      sync.Mutex
+	view    *view.View
+	changed chan struct{} // closed and replaced when view changes
+	streams map[*stream]struct{}
+	subs    map[subKey]*subscription
 	// wanted counts the subs of each service, which may have several names. A sub whose
 	// name is an alias counts for both services that the name may stand for.
 	wanted  map[string]int
@@ -57,7 +56,7 @@ func (k subKey) services() (service, alias string) {
 func newLocalityGroup(l isobar.Locality, appeared func(), names *nameBudget) *localityGroup {
 	return &localityGroup{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
-		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, versions: map[string]int{}, wanted: map[string]int{}, as: map[rpc.As]int{},
+		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, wanted: map[string]int{}, as: map[rpc.As]int{},
 	}
 }
 
@@ -77,12 +76,29 @@ func (g *localityGroup) update(set *view.Set) *view.View {
 	}
 	g.begin(set)
 	view := set.View(g.locality, old, g.subscribed)
+	view.Appear(g.appearing(old, view))
 	keys := g.concerned(view, old)
 	for _, key := range keys { // outside the lock, so that nobody waits for it but who needs it
 		view.LookupAs(key.as, resource.Endpoints, key.name)
 	}
 	g.replace(view, keys)
 	return view
+}
+
+// appearing lists the names that are subscribed of services that a view has and the one before had not.
+func (g *localityGroup) appearing(before, now *view.View) []string {
+	if before == nil || before.Set().SameServices(now.Set()) {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []string
+	for key := range g.subs {
+		if before.Gone(key.name) && !now.Gone(key.name) {
+			out = append(out, key.name)
+		}
+	}
+	return out
 }
 
 // begin notes that a view is being made: what is subscribed from now on may be
@@ -168,7 +184,14 @@ func (g *localityGroup) asksFor(service string) bool {
 
 // wants reports whether any client subscribes to an assignment, in whatever form. The lock is
 // held.
-func (g *localityGroup) wants(name string) bool { return g.versions[name] > 0 }
+func (g *localityGroup) wants(name string) bool {
+	for as := range g.as {
+		if g.subs[subKey{name, as}] != nil {
+			return true
+		}
+	}
+	return false
+}
 
 // add makes st follow the group and returns the view to start from.
 func (g *localityGroup) add(st *stream) *view.View {
@@ -249,7 +272,6 @@ func (g *localityGroup) enter(key subKey, a *nameAccount) (first bool) {
 		}
 		g.as[key.as]++
 		g.names.add(a, key.size())
-		g.versions[key.name]++
 		g.want(key, 1)
 	}
 	sub.streams++
@@ -290,8 +312,7 @@ func (g *localityGroup) unsubscribe(key subKey, acked string) {
 		}
 		g.names.add(sub.account, -key.size())
 		g.want(key, -1)
-		if g.versions[key.name]--; !g.wants(key.name) {
-			delete(g.versions, key.name)
+		if !g.wants(key.name) {
 			g.view.Forget(key.name)
 		}
 		return

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -36,8 +37,10 @@ type poller struct {
 	group *localityGroup
 	node  rpc.Node
 	since time.Time
+	ready chan struct{} // closed when it is subscribed to what it asks for
 
 	account string // that it counts under, "" for none
+	emptied int    // bytes that count for assignments without endpoints
 
 	seen    time.Time
 	heard   bool            // it has shown a version that it was sent
@@ -230,6 +233,7 @@ func (s *Server) enter(key pollKey, node rpc.Node, account string) (*poller, err
 	now := time.Now()
 	if p := s.polled(key, now); p != nil {
 		s.lists.release(key.names) // it holds the list already
+		<-p.ready
 		return p, nil
 	}
 	g, err := s.join(key.locality)
@@ -241,6 +245,7 @@ func (s *Server) enter(key pollKey, node rpc.Node, account string) (*poller, err
 		s.mu.Unlock()
 		s.leave(g)
 		s.lists.release(key.names)
+		<-other.ready
 		return other, nil
 	}
 	if err := s.admitPoller(g, key, account); err != nil {
@@ -249,18 +254,25 @@ func (s *Server) enter(key pollKey, node rpc.Node, account string) (*poller, err
 		return nil, err
 	}
 	s.lastID++
-	p := &poller{id: s.lastID, key: key, group: g, node: node, since: now, account: account, seen: now, known: map[string]*sub{}}
+	p := &poller{id: s.lastID, key: key, group: g, node: node, since: now, ready: make(chan struct{}), account: account, seen: now, known: map[string]*sub{}}
 	s.pollers[key] = p
 	if !s.sweeping {
 		s.sweeping = true
 		s.work.Go(s.sweeper)
 	}
-	for _, k := range p.keys() {
-		g.subscribe(k, nil)
-	}
-	g.awaitACK(p.keys(), false) // until it says what it has
 	s.mu.Unlock()
+	p.subscribe() // without the lock: it takes a while for many names
 	return p, nil
+}
+
+// subscribe subscribes a new poller to what it asks for.
+func (p *poller) subscribe() {
+	defer close(p.ready)
+	keys := p.keys()
+	for _, k := range keys {
+		p.group.subscribe(k, nil)
+	}
+	p.group.awaitACK(keys, false) // until it says what it has
 }
 
 // keys lists the assignments that a poller asks for.
@@ -325,16 +337,19 @@ func (s *Server) sweep(now time.Time) {
 	for key, p := range s.pollers {
 		if now.Sub(p.seen) > pollLease {
 			delete(s.pollers, key)
+			s.polls.add(-p.emptied, s.polls.accounts[p.account])
 			s.polls.release(p.group, key, p.account)
 			gone = append(gone, p)
 		}
 	}
 	s.mu.Unlock()
 	for _, p := range gone {
+		<-p.ready
+		keys := p.keys()
 		if !p.heard {
-			p.group.awaitACK(p.keys(), true)
+			p.group.awaitACK(keys, true)
 		}
-		for _, k := range p.keys() {
+		for _, k := range keys {
 			acked := ""
 			if x := p.known[k.name]; x != nil {
 				acked = x.acked
@@ -358,15 +373,21 @@ func (s *Server) answer(p *poller, r *resource.Request, view *view.View, turn in
 	if turn != 0 {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(turn))) //nolint:gosec // only to be another one
 	}
-	had := sync.OnceValue(func() map[string]bool { return s.had(p, r) })
+	gone := sync.OnceValues(func() (map[string]bool, error) { return s.gone(p, r, view) })
 	for _, n := range names {
 		found := view.LookupFor(p.node.Cluster, p.key.as, r.Kind, n)
 		if found == nil && r.Version != "" && r.Kind != resource.Other && s.holds.Load() { // the client may have it from another server
 			a.Version, a.Resources, a.Unchanged = r.Version, nil, true
 			return a, nil
 		}
-		if found == nil && r.Kind == resource.Endpoints && view.Gone(n) && had()[n] {
-			found = view.Empty(p.key.as, n)
+		if found == nil && r.Kind == resource.Endpoints {
+			all, err := gone()
+			if err != nil {
+				return nil, err
+			}
+			if all[n] {
+				found = view.Empty(p.key.as, n)
+			}
 		}
 		if found != nil {
 			if size += len(found.Body); size > s.options.PollSize {
@@ -398,6 +419,25 @@ func (s *Server) answer(p *poller, r *resource.Request, view *view.View, turn in
 var nothingPolled = polledVersion(sha256.New())
 
 func polledVersion(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:8]) }
+
+// gone names the services that do not exist of which the client may have something. It gets their
+// assignments without endpoints, which count before they are made.
+func (s *Server) gone(p *poller, r *resource.Request, view *view.View) (map[string]bool, error) {
+	out := s.had(p, r)
+	maps.DeleteFunc(out, func(name string, _ bool) bool { return !view.Gone(name) })
+	more := len(out) * emptyCost
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if more -= p.emptied; more <= 0 {
+		return out, nil
+	}
+	if err := s.polls.remember(more, p.account, &s.options); err != nil {
+		return nil, err
+	}
+	s.polls.add(more, s.polls.accounts[p.account])
+	p.emptied += more
+	return out, nil
+}
 
 // had names what the client may have something of, by the version that it shows:
 // with the last one it has what it was ever sent; with one of another server it

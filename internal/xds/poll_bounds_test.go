@@ -105,7 +105,7 @@ func TestMemoryOfPollsIsBounded(t *testing.T) {
 		}
 		first := fill(1)
 		if first < 5 || first > 20 {
-			t.Errorf("%d of %d clients with 100 names each were taken into 1 MiB", first, bound)
+			t.Errorf("%d of %d clients with 100 names each were taken into 2 MiB", first, bound)
 		}
 		if got := w.poll(path, pollBody("", "small", "a")); got.status != http.StatusOK {
 			t.Errorf("a small one: %d %s", got.status, got.body)
@@ -114,7 +114,7 @@ func TestMemoryOfPollsIsBounded(t *testing.T) {
 		if second := fill(2); second != first {
 			t.Errorf("%d clients at first, %d later", first, second)
 		}
-	}, func(o *xds.Options) { o.PollMemory = 1 << 20 })
+	}, func(o *xds.Options) { o.PollMemory = 2 << 20 })
 }
 
 // Clients that poll, and leave nothing open, can't take all localities from

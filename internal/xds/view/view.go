@@ -22,7 +22,7 @@ type View struct {
 	changed  []string // services whose assignments differ from the base view's
 
 	mu      sync.RWMutex
-	entries map[string]*entry // by resource name, of all that was ever asked for
+	entries map[string]*entry // by resource name, of all assignments of services that was ever asked for
 }
 
 // View makes the view of a locality. What the locality's previous view knew and
@@ -51,6 +51,20 @@ func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string
 	}
 	slices.Sort(v.changed)
 	return v
+}
+
+// Appear adds names to what has changed since the previous view that clients of the locality subscribe
+// to, and whose services the previous set did not have: a view keeps nothing of such names. The
+// caller does so before any stream has the view.
+func (v *View) Appear(names []string) {
+	all := v.changed
+	for _, name := range names {
+		if v.entry(name).assignment != nil {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	v.changed = slices.Compact(all)
 }
 
 // carries reports, without a comparison, whether an assignment is that of an earlier
@@ -137,24 +151,43 @@ func (v *View) endpoints(client string, as rpc.As, name string) *Resource {
 // Empty returns the assignment without endpoints, for the clients of a service
 // that is gone.
 func (v *View) Empty(as rpc.As, name string) *Resource {
-	return v.entry(name).emptySlot(as).get(func() (*Resource, error) {
+	e := v.kept(name)
+	if e == nil {
+		e = v.keep(name)
+	}
+	return e.emptySlot(as).get(func() (*Resource, error) {
 		return resource.EncodeAs(as, name, resource.Endpoints, resource.EmptyAssignment(name), 0)
 	})
 }
 
+// nothing is the entry of all names of services that do not exist. Clients may ask for millions.
+var nothing = &entry{}
+
+// entry returns what there is of an assignment.
 func (v *View) entry(name string) *entry {
-	v.mu.RLock()
-	e := v.entries[name]
-	v.mu.RUnlock()
-	if e != nil {
+	if e := v.kept(name); e != nil {
 		return e
 	}
+	if v.Gone(name) {
+		return nothing
+	}
+	return v.keep(name)
+}
+
+func (v *View) kept(name string) *entry {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.entries[name]
+}
+
+// keep is entry for one that is written to.
+func (v *View) keep(name string) *entry {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if e := v.entries[name]; e != nil {
 		return e
 	}
-	e = &entry{assignment: v.set.assignment(name, v.locality)}
+	e := &entry{assignment: v.set.assignment(name, v.locality)}
 	v.entries[name] = e
 	return e
 }

@@ -162,6 +162,7 @@ func TestServicesComeAndGo(t *testing.T) {
 	}
 	second := b.Build(planOf("2", assignment("a", 1), assignment("late", 1)), first)
 	v2 := second.View(east, v1, all)
+	v2.Appear([]string{"late"})
 	for _, k := range []resource.Kind{resource.Endpoints, resource.Cluster} {
 		changed, known := v2.Changed(first.Seq(), k)
 		slices.Sort(changed)
