@@ -24,11 +24,12 @@ type cells struct {
 	queues   float64
 	bound    float64        // requests in progress at which all time out
 	refused  float64        // part of the requests that failed
+	alone    bool           // no window before confirms the requests in progress
 	limited  [rates]float64 // requests that wait where servers shed, against a queue of one server
 }
 
 func newCells(m *Model, w *Window, p *Prior) *cells {
-	c := &cells{}
+	c := &cells{alone: m.hang.jump.high == 1}
 	timeout := w.Timeout
 	if timeout <= 0 {
 		timeout = max(defaultWait, 10*p.Service)
@@ -131,10 +132,10 @@ func (m *Model) wait(w *Window, c *cells) {
 	for k := range rates {
 		used := c.used[k]
 		error2 := modelError(used)
-		full := newShape(error2, w.InProgress)
+		full := newShape(error2, w.InProgress, c.alone)
 		refusing := full
 		if used > surelyFull {
-			refusing = newShape(modelError(surelyFull), w.InProgress)
+			refusing = newShape(modelError(surelyFull), w.InProgress, c.alone)
 		}
 		for s := range times {
 			queue, refuse := c.mean(w.Rate, k, s)
@@ -144,7 +145,7 @@ func (m *Model) wait(w *Window, c *cells) {
 				highest, highestRefusing := more.mean(w.Rate*(1+varies), k, s)
 				queue, refuse = (lowest+highest)/2, (lowestRefusing+highestRefusing)/2
 				off := (highest - lowest) / (highest + lowest)
-				full = newShape(error2+off*off, w.InProgress)
+				full = newShape(error2+off*off, w.InProgress, c.alone)
 				full = full.absolute()
 				refusing = full
 			}
@@ -195,19 +196,26 @@ func modelError(used float64) float64 {
 
 // shape is that of a negative binomial distribution of n: the inverse square of
 // the relative error of the model.
-type shape struct{ n, r, fixed float64 }
+type shape struct{ n, r, fixed, least float64 }
 
-func newShape(error2, n float64) shape {
-	r := 1 / error2
-	s := shape{n: n, r: r}
-	s.fixed = -s.of(n)
+// mostAlone bounds the evidence of a window against a mean if no window before confirms it, as
+// the logarithm of a likelihood ratio.
+const mostAlone = 8
+
+func newShape(error2, n float64, alone bool) shape {
+	s := shape{n: n, r: 1 / error2, least: math.Inf(-1)}
+	best := s.of(n)
+	s.fixed = -best
+	if alone {
+		s.least = best - mostAlone
+	}
 	return s
 }
 
 // likelihood is the logarithm of the probability of n, relative to that of the mean that fits
 // best. The error of the model is the same in all windows, so a cell with a large error does not
 // become less likely with each window.
-func (s *shape) likelihood(mean float64) float32 { return float32(s.fixed + s.of(mean)) }
+func (s *shape) likelihood(mean float64) float32 { return float32(s.fixed + max(s.least, s.of(mean))) }
 
 // absolute is the shape with likelihoods that are not relative to the mean that fits
 // best: a cell in which the error is large is less likely. It is for windows in which
@@ -215,7 +223,7 @@ func (s *shape) likelihood(mean float64) float32 { return float32(s.fixed + s.of
 func (s *shape) absolute() shape {
 	a, _ := math.Lgamma(s.n + s.r)
 	b, _ := math.Lgamma(s.r)
-	return shape{n: s.n, r: s.r, fixed: a - b + s.r*math.Log(s.r)}
+	return shape{n: s.n, r: s.r, fixed: a - b + s.r*math.Log(s.r), least: s.least}
 }
 
 func (s *shape) of(mean float64) float64 {

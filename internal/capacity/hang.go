@@ -19,8 +19,9 @@ const (
 type hang struct {
 	served float64 // the highest rate of a unit at which nearly all succeeded; it fades
 	ending int     // windows in which requests may still fail because of a hang
-	before *Model  // the model before requests failed at a rate that was served; nil = they do not
-	since  int     // windows that were taken since
+	jump   jump
+	before *Model  // the model before requests failed or piled up at a rate that was served; nil = they do not
+	since  int     // windows with failed requests that were taken since
 	worst  float64 // the largest part of the requests that failed in one of them
 	found  bool    // endpoints left, which explained the failures until now
 }
@@ -55,28 +56,59 @@ func (h *hang) endsIn(w *Window) bool {
 	return true
 }
 
-// suspendJudgement keeps the estimate when requests begin to fail at a rate that was served: the
-// next windows show whether servers are overloaded or begin to hang. It follows the rate
-// that is served.
+// suspendJudgement keeps the estimate when requests begin to fail or to pile up at a rate that
+// was served: the next windows show whether servers are overloaded or begin to hang. It follows
+// the rate that is served.
 func (m *Model) suspendJudgement(w *Window) {
 	h, rate := &m.hang, w.Rate/w.Units
+	known, fails := *m, w.Failing >= diedWithin
+	h.jump.observe(w)
 	switch {
-	case w.Failing < diedWithin || rate > hangsUpTo*h.served:
+	case rate > hangsUpTo*h.served, !fails && h.jump.high == 0:
 		h.before, h.since, h.worst = nil, 0, 0
-	case h.since == 0:
-		known := *m
-		h.before, h.since = &known, 1
-	default:
+	case h.before == nil && h.since == 0 && (fails || h.jump.high == 1):
+		h.before = &known
+	}
+	if fails && (h.before != nil || h.since > 0) {
+		h.worst = max(h.worst, w.Failing)
 		if h.since++; h.since > begins {
 			h.before = nil
 		}
 	}
-	if h.since > 0 {
-		h.worst = max(h.worst, w.Failing)
-	}
 	h.served *= 1 - forget
-	if w.Failing < diedWithin {
+	if !fails {
 		h.served = max(h.served, rate)
+	}
+}
+
+// jump recognizes windows with far more requests in progress than before. A single one is weak
+// evidence: requests in progress are counted at one moment, and in a pause of 100 ms of the
+// servers or of a client (a garbage collection, for example) as many are in progress as in an overload.
+type jump struct {
+	usual float64 // requests in progress for each request/s, a mean of recent windows
+	high  int     // windows since the jump; 0 = there is none
+}
+
+// Rules of jumps.
+const (
+	jumped       = 2.0 // times the usual number, beside chance
+	recentJumped = 0.3 // weight of a window in the usual number
+)
+
+func (j *jump) observe(w *Window) {
+	if w.Sampled <= 0 {
+		return
+	}
+	held := max(0, w.InProgress-w.Network)
+	expected := j.usual * w.Sampled
+	switch high := expected > 0 && held > jumped*expected+sigmas*math.Sqrt(expected); {
+	case high && j.high < begins:
+		j.high++
+	case high || j.usual == 0: // this is usual now
+		j.usual, j.high = held/w.Sampled, 0
+	default:
+		j.usual += recentJumped * (held/w.Sampled - j.usual)
+		j.high = 0
 	}
 }
 

@@ -228,6 +228,7 @@ func TestFoundEndpointsTellNothing(t *testing.T) {
 	}{
 		{"found at once", []*capacity.Window{window(4, 0.3, 60)}, capacity.Skipped},
 		{"found late", []*capacity.Window{window(8, 0.3, 60), window(8, 0.4, 90), window(4, 0.3, 60)}, capacity.Skipped},
+		{"found late, when requests have piled up", []*capacity.Window{window(8, 0, 60), window(8, 0, 120), window(8, 0.3, 120), window(4, 0.3, 60)}, capacity.Skipped},
 		{"one of many", []*capacity.Window{window(7.5, 0.6, 90)}, capacity.Taken},
 		{"one of many, late", []*capacity.Window{window(8, 0.6, 90), window(8, 0.6, 90), window(7.5, 0.03, 7)}, capacity.Taken},
 	} {
