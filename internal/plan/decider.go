@@ -61,7 +61,7 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 		d.adherence.SetSites(s.Name, sites)
 		found := d.adherence.Observe(t.Now, s, plannedSources(before, t.Watched))
 		d.adherence.Name(&found, d.table)
-		in.Findings = append(in.Findings, found)
+		in.Deviations = append(in.Deviations, found)
 		d.learning.Adopt(s.Name, before.Learned)
 		d.limits.Adopt(s.Name, before.Dimensions)
 		known := LearnedService{Service: s.Name, Localities: d.learning.Observe(t.Now, s, sites)}

@@ -94,7 +94,7 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 		l.tick(10, true)
 	}
 	idle, _ := l.plan.Service("checkout")
-	if len(idle.Findings.Unreachable) == 0 {
+	if len(idle.Deviations.Unreachable) == 0 {
 		t.Fatal("a dead zone is not found")
 	}
 	l.left = true
@@ -113,8 +113,8 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 	l.turn(l.decider.Reapply)
 	for i := range 2 {
 		l.tick(10, false)
-		if s, _ := l.plan.Service("checkout"); len(s.Findings.Barred)+len(s.Findings.Outages) > 0 {
-			t.Fatalf("%d ticks after it was made anew: %+v", i+1, s.Findings)
+		if s, _ := l.plan.Service("checkout"); len(s.Deviations.Barred)+len(s.Deviations.Outages) > 0 {
+			t.Fatalf("%d ticks after it was made anew: %+v", i+1, s.Deviations)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestSharesThatHealthReplacedAreRemembered(t *testing.T) {
 		f.turn(f.decider.Reapply)
 		f.now = reported
 		f.land = func(l isobar.Locality, _ float64) float64 { return told.Assignment("checkout", loc("us/a")).Share(l) }
-		if found := f.service().Findings; len(found.Unmanaged)+len(found.Deviating)+len(found.Barred) > 0 {
+		if found := f.service().Deviations; len(found.Unmanaged)+len(found.Deviating)+len(found.Barred) > 0 {
 			t.Fatalf("tick %d: %+v", i, found)
 		}
 	}

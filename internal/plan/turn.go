@@ -140,9 +140,9 @@ func (t *Turn) Replan(measured *Plan) (*Plan, error) {
 		if s.Load != nil {
 			snapshot.Services = append(snapshot.Services, *s.Load)
 		}
-		f := s.Findings
+		f := s.Deviations
 		f.Service = s.Spec.Name
-		in.Findings = append(in.Findings, f)
+		in.Deviations = append(in.Deviations, f)
 	}
 	in.Learned = learnedIn(measured)
 	return Next(in)

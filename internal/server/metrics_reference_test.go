@@ -129,7 +129,7 @@ func tableRow(names, labels, meaning string) string {
 // describe lists the metrics of Isobar's own that a registry has.
 func describe(t *testing.T, registry prometheus.Collector) map[string]described {
 	t.Helper()
-	form := regexp.MustCompile(`^Desc\{fqName: "(isobar_[a-z0-9_]+)", help: (".*"), unit: "[^"]*", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
+	pattern := regexp.MustCompile(`^Desc\{fqName: "(isobar_[a-z0-9_]+)", help: (".*"), unit: "[^"]*", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
 	descs := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descs)
@@ -137,7 +137,7 @@ func describe(t *testing.T, registry prometheus.Collector) map[string]described 
 	}()
 	out := map[string]described{}
 	for d := range descs {
-		m := form.FindStringSubmatch(d.String())
+		m := pattern.FindStringSubmatch(d.String())
 		if m == nil {
 			if strings.Contains(d.String(), "isobar_") {
 				t.Errorf("a description of another form: %s", d)

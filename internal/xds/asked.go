@@ -22,7 +22,7 @@ const (
 )
 
 // asked is a service that streams of a group ask for, with the subscriptions to
-// its assignment in all forms and under all names.
+// its assignment in all API versions and under all names.
 type asked struct {
 	service string
 	known   bool // there is such a service

@@ -166,7 +166,7 @@ func (g *localityGroup) asksFor(service string) bool {
 	return g.wanted[service] > 0
 }
 
-// wants reports whether any client subscribes to an assignment, in whatever form. The lock is
+// wants reports whether any client subscribes to an assignment, in whatever API version. The lock is
 // held.
 func (g *localityGroup) wants(name string) bool { return g.versions[name] > 0 }
 

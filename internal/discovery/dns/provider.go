@@ -35,7 +35,7 @@ type Provider struct {
 	saver    *keep.Saver
 	limit    rpc.LogLimit // of what servers can trigger
 
-	changed chan struct{} // the configuration has changed; room for one signal
+	changed chan struct{} // the configuration has changed; capacity 1
 
 	outdated atomic.Pointer[[]keep.Outdated] // as the table said last; nil before Configure
 

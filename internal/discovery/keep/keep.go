@@ -62,7 +62,7 @@ func Short(s string) string {
 	return s
 }
 
-// Signal says on a channel of room for one that something has changed.
+// Signal says on a channel of capacity 1 that something has changed.
 func Signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -112,7 +112,7 @@ type Saver struct {
 	store Store
 	key   string
 	opts  SaverOptions
-	dirty chan struct{} // there is something to save; room for one signal
+	dirty chan struct{} // there is something to save; capacity 1
 
 	stored uint64 // revision in the store; of the goroutine that saves
 }

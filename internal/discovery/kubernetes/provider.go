@@ -39,8 +39,8 @@ type Provider struct {
 	saver   *keep.Saver
 	limit   rpc.LogLimit // of what the API server can trigger
 
-	changed chan struct{} // the configuration names another cluster; room for one signal
-	dirty   chan struct{} // the table has changed; room for one signal
+	changed chan struct{} // the configuration names another cluster; capacity 1
+	dirty   chan struct{} // the table has changed; capacity 1
 
 	outdated atomic.Pointer[[]keep.Outdated] // nil before Configure
 

@@ -38,7 +38,7 @@ type Client struct {
 	metrics *metrics
 	limit   rpc.LogLimit // of what the server can trigger
 
-	changed chan struct{} // the configuration has changed; room for one signal
+	changed chan struct{} // the configuration has changed; capacity 1
 	saver   *keep.Saver
 
 	outdated atomic.Pointer[[]keep.Outdated] // as the table said last; nil before Configure
