@@ -30,7 +30,7 @@ func (l *loop) turn(step func(*plan.Turn) (*plan.Plan, error), windows ...load.S
 		Now: l.now, Interval: interval, Windows: windows, Topology: l.top, Health: health.NewTable(nil), Previous: l.plan, Version: 1,
 	}
 	if !l.left {
-		turn.Watched = []plan.Watched{{Service: "checkout", Source: loc("us/a"), Streams: 3, Acked: t0}}
+		turn.Subscribed = []load.Subscription{{Service: "checkout", Source: loc("us/a"), Streams: 3, AckedAt: t0}}
 	}
 	if l.plan != nil {
 		turn.Version = l.plan.Version + 1
@@ -212,7 +212,7 @@ func (o *other) follow(p *plan.Plan) {
 	turn := plan.Turn{
 		Now: p.Made, Interval: 5 * time.Second, Topology: o.top, Health: health.NewTable(nil),
 		Previous: o.plan, Version: o.plan.Version + 1,
-		Watched: []plan.Watched{{Service: "checkout", Source: loc("us/a"), Streams: 3}},
+		Subscribed: []load.Subscription{{Service: "checkout", Source: loc("us/a"), Streams: 3}},
 	}
 	if o.top == nil {
 		turn.Topology = p.Topology

@@ -96,7 +96,7 @@ func NewWhatIf(t *Turn, tick time.Duration, w *WhatIf) (*Preview, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.sortWatched()
+	t.sortSubscribed()
 	part := t.only(withCalls(t.Topology, concerned))
 	part.Topology = onlyOf(scaled, serviceNames(part.Topology))
 	part.Health = t.Health.Without(func(k health.Key) bool { return restored[k] }).WithAll(down)

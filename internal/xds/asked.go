@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
@@ -115,8 +116,8 @@ func (a *askedServices) list() []*asked {
 }
 
 // describe returns the subscriptions as one. The lock of their group is held.
-func (a *asked) describe(from isobar.Locality) Subscription {
-	out := Subscription{Locality: from, Service: a.service, AckedAt: a.subs[0].ackedAt}
+func (a *asked) describe(from isobar.Locality) load.Subscription {
+	out := load.Subscription{Source: from, Service: a.service, AckedAt: a.subs[0].ackedAt}
 	for _, sub := range a.subs {
 		out.Streams += sub.streams
 		if sub.current != "" {
