@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,23 @@ import (
 type Outdated struct {
 	Service string
 	Since   time.Time
+}
+
+// OutdatedList is the list that a provider shows to readers. Reading never waits for the
+// provider, so a disk that is slow to take a change holds no decision up.
+type OutdatedList struct {
+	list atomic.Pointer[[]Outdated] // nil before Set
+}
+
+// Set replaces the list.
+func (o *OutdatedList) Set(list []Outdated) { o.list.Store(&list) }
+
+// Get returns a copy of the list; nil before Set.
+func (o *OutdatedList) Get() []Outdated {
+	if list := o.list.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
 }
 
 // TooMany reports whether more than half of the services that have endpoints, and
