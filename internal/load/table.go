@@ -28,9 +28,9 @@ type Subscription struct {
 	Service string
 	Source  isobar.Locality
 	Streams int // that subscribe
-	Acked   int // of them, those that acknowledged what is published now
-	// AckedAt is when 95% of the streams had acknowledged what is published
-	// now; zero while they have not. Publishing the same content again, or
+	Acked   int // of them, those that acknowledged the published assignment
+	// AckedAt is when 95% of the streams had acknowledged the published
+	// assignment; zero while they have not. Publishing the same content again, or
 	// other resources, leaves it.
 	AckedAt time.Time
 }
