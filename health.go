@@ -74,8 +74,8 @@ type HealthOverride struct {
 	Reason   string       `json:"reason,omitempty"`
 }
 
-// HealthOrder is what an operator orders of the health of endpoints of a service.
-type HealthOrder struct {
+// HealthChange is a change by an operator of the health of endpoints of a service.
+type HealthChange struct {
 	Service   string
 	Addresses []string
 	Status    HealthStatus // Unknown takes back what operators set

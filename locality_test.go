@@ -73,7 +73,7 @@ func FuzzLocality(f *testing.F) {
 	})
 }
 
-func TestCompareOrdersByParts(t *testing.T) {
+func TestCompareSortsByParts(t *testing.T) {
 	sorted := []isobar.Locality{{}, {Zone: "z"}, {Region: "a"}, {Region: "a", SubZone: "s"}, {Region: "a", Zone: "b"}, {Region: "b"}}
 	for i, a := range sorted {
 		for j, b := range sorted {

@@ -38,7 +38,7 @@ func (p platform) String() string { return p.os + "_" + p.arch }
 // platforms are those of archives; packages and images are made for those of Linux.
 var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
-var versionForm = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
+var versionPattern = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -59,7 +59,7 @@ func run(ctx context.Context, out io.Writer) error {
 	flag.StringVar(&r.commit, "commit", "", "commit of the sources")
 	flag.Int64Var(&seconds, "date", 0, "time of the commit, in seconds since 1970")
 	flag.Parse()
-	if !versionForm.MatchString(r.version) || r.commit == "" || seconds == 0 || flag.NArg() != 1 {
+	if !versionPattern.MatchString(r.version) || r.commit == "" || seconds == 0 || flag.NArg() != 1 {
 		return errors.New("want -version vX.Y.Z -commit COMMIT -date SECONDS, and make or check")
 	}
 	r.date = time.Unix(seconds, 0).UTC()

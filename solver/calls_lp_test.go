@@ -113,7 +113,7 @@ func writeCallsLP(p solver.Problem, sol solver.Solution, unit, slack float64) st
 				raised.Ceiling = 0.8
 			}
 			raised.Ceiling *= answer.Scale[l]
-			limit := room(raised)
+			limit := headroom(raised)
 			fmt.Fprintf(&bounds, " 0 <= y_%d_%d <= %.17g\n q_%d_%d >= 0\n", i, l, limit*(1+slack)/unit, i, l)
 			last := -1.0
 			for _, y := range tangentPoints(answer.Load[l], limit) {

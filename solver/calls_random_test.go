@@ -86,7 +86,7 @@ func randomCalls(rng *rand.Rand, services, localities int, load func() float64, 
 		// Capacity follows from demand: units are free until here.
 		sized := 0.0
 		for _, l := range s.Localities {
-			sized += room(l)
+			sized += headroom(l)
 		}
 		factor := total[i] / (load() * sized)
 		for l := range s.Localities {

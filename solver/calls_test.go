@@ -9,8 +9,8 @@ import (
 	"github.com/isobar-xds/isobar/solver"
 )
 
-// site has room for that many requests/s and no queue.
-func site(room float64) solver.Locality { return solver.Locality{Capacity: room, Ceiling: 1} }
+// site has headroom for that many requests/s and no queue.
+func site(headroom float64) solver.Locality { return solver.Locality{Capacity: headroom, Ceiling: 1} }
 
 // between is a matrix of 0 inside a locality and ms from one to another, for
 // callers that run in the same localities one after the other.
@@ -29,14 +29,14 @@ func between(ms float64, localities int, sources ...int) [][]float64 {
 }
 
 // chain is a front service with 100 requests/s from locality 0, which makes so
-// many calls per request to a back service with so much room in locality 0.
-func chain(perRequest, nearRoom float64) solver.Problem {
+// many calls per request to a back service with so much headroom in locality 0.
+func chain(perRequest, nearHeadroom float64) solver.Problem {
 	return solver.Problem{Services: []solver.Service{
 		{
 			Demand: []float64{100}, Localities: []solver.Locality{site(1000), site(1000)},
 			Latency: between(10, 2, 0), Calls: []solver.Call{{Service: 1, PerRequest: perRequest}},
 		},
-		{Localities: []solver.Locality{site(nearRoom), site(1000)}, Latency: between(10, 2, 0, 1)},
+		{Localities: []solver.Locality{site(nearHeadroom), site(1000)}, Latency: between(10, 2, 0, 1)},
 	}}
 }
 

@@ -112,7 +112,7 @@ func (c *curve) slopes(y float64) (first, second float64) {
 const gainSlack = 1e-13
 
 // gain is an upper bound, tight to rounding, of the largest p y - f(y) over
-// 0 <= y <= room. f is convex, so a bracket around the maximum follows from its
+// 0 <= y <= headroom. f is convex, so a bracket around the maximum follows from its
 // slope, and the tangent at any load in it lies above what is between there and
 // the ends of the bracket. Newton's method on the slope chooses where to look;
 // where it leaves the bracket, the middle does.

@@ -8,7 +8,7 @@ type transport struct {
 	open                []bool
 	flow                []float64 // per arc
 	unmet               []float64 // demand left, per source
-	headroom            []float64 // room left, per locality
+	headroom            []float64 // headroom left, per locality
 
 	level      []int // breadth-first levels: sources, then localities; -1 = not reached
 	queue      []int
@@ -28,7 +28,7 @@ func newTransport(sources, localities int, open []bool) *transport {
 	}
 }
 
-// fill sends straight what fits, source by source, in proportion to room left.
+// fill sends straight what fits, source by source, in proportion to headroom left.
 func (t *transport) fill() {
 	for s := range t.sources {
 		if t.unmet[s] == 0 {
@@ -101,7 +101,7 @@ func (t *transport) grow() {
 	}
 }
 
-// search levels the nodes that unmet demand reaches; it reports whether room is
+// search levels the nodes that unmet demand reaches; it reports whether headroom is
 // among them.
 func (t *transport) search() bool {
 	for i := range t.level {
@@ -167,7 +167,7 @@ func (t *transport) push(s int, limit float64) float64 {
 	return 0
 }
 
-// through puts up to limit into a locality: into its room, or by pushing out
+// through puts up to limit into a locality: into its headroom, or by pushing out
 // what another source has there.
 func (t *transport) through(l int, limit float64) float64 {
 	if t.headroom[l] > 0 {

@@ -131,8 +131,8 @@ func (m *member) fit() {
 	}
 }
 
-// raise sets the rooms of a part that demand fills so that they hold it, though
-// little room beside much unmanaged load is only known to the rounding of both.
+// raise sets the headrooms of a part that demand fills so that they hold it, though
+// little headroom beside much unmanaged load is only known to the rounding of both.
 func (m *member) raise(p component) {
 	in := m.agg
 	ramps, headrooms := in.ceilings(), in.headrooms(p)

@@ -179,14 +179,14 @@ func (in *instance) excessOf(p component) float64 {
 	if !p.saturated || p.factor <= 1+fullSlack {
 		return 0
 	}
-	room := 0.0
+	headroom := 0.0
 	for _, l := range p.localities {
-		room += in.curves[l].headroom(1)
+		headroom += in.curves[l].headroom(1)
 	}
-	return math.Max(0, sumOf(in.served, p.sources)-room)
+	return math.Max(0, sumOf(in.served, p.sources)-headroom)
 }
 
-// ceilings are the rooms as functions of the factor on the ceilings.
+// ceilings are the headrooms as functions of the factor on the ceilings.
 func (in *instance) ceilings() []ramp {
 	ramps := make([]ramp, in.localities)
 	for l := range ramps {

@@ -8,7 +8,7 @@ type point struct {
 	v          []float64 // price of demand, per source
 	p          []float64 // price of load, per locality
 	y          []float64 // load, per locality; kept apart from the sum of x, see link
-	slack, mu  []float64 // room left and the price of the ceiling, per locality
+	slack, mu  []float64 // headroom left and the price of the ceiling, per locality
 	iterations int
 }
 

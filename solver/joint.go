@@ -138,7 +138,7 @@ func (j *joint) progress() (tau float64, done bool) {
 	return gap / j.pairs, done
 }
 
-// start spreads demand in proportion to room, callers first, and then chooses
+// start spreads demand in proportion to headroom, callers first, and then chooses
 // prices, callers last, that make every reduced cost positive.
 func (j *joint) start() {
 	n := j.net
@@ -188,16 +188,16 @@ func (j *joint) startCeilings(c int, tau float64) {
 
 func (j *joint) spread(r int, h *hop, base int) {
 	n := j.net
-	room := 0.0
+	headroom := 0.0
 	for k := range h.columns {
 		if n.open[base+k] {
-			room += n.columns[h.firstCol+k].headroom
+			headroom += n.columns[h.firstCol+k].headroom
 		}
 	}
 	demand := n.demandOf(r, j.load)
 	for k := range h.columns {
 		if n.open[base+k] {
-			j.x[base+k] = demand * n.columns[h.firstCol+k].headroom / room
+			j.x[base+k] = demand * n.columns[h.firstCol+k].headroom / headroom
 			j.load[h.firstCol+k] += j.x[base+k]
 		}
 	}
@@ -209,13 +209,13 @@ func (j *joint) startBranches() {
 	for c := range n.columns {
 		rest := j.load[c]
 		for b := n.columns[c].first; b < n.columns[c].last; b++ {
-			room := n.branches[b].headroom
+			headroom := n.branches[b].headroom
 			j.y[b] = rest
 			if b+1 < n.columns[c].last {
-				j.y[b] = math.Min(rest, 0.95*room)
+				j.y[b] = math.Min(rest, 0.95*headroom)
 			}
 			rest -= j.y[b]
-			j.slack[b] = math.Max(room-j.y[b], 0.1*room)
+			j.slack[b] = math.Max(headroom-j.y[b], 0.1*headroom)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestAgainstLP(t *testing.T) {
 		// What the LP's wider ceilings are worth, and what ties may cost.
 		slack := 0.0101 * sum(s.Demand)
 		for l, p := range sol.Prices {
-			slack += 2 * lpSlack * math.Abs(p) * (sol.Load[l] + room(s.Localities[l]))
+			slack += 2 * lpSlack * math.Abs(p) * (sol.Load[l] + headroom(s.Localities[l]))
 		}
 		if sol.Objective > want*(1+1e-6)+slack {
 			t.Errorf("problem %d: objective %v, GLPK finds %v", i, sol.Objective, want)
@@ -70,7 +70,7 @@ func writeLP(s solver.Service, sol solver.ServiceSolution, unit float64, others 
 			raised.Ceiling = 0.8
 		}
 		raised.Ceiling *= sol.Scale[l]
-		limit := room(raised)
+		limit := headroom(raised)
 		fmt.Fprintf(&bounds, " 0 <= y_%d <= %.17g\n q_%d >= 0\n", l, limit*(1+lpSlack)/total, l)
 		points := []float64{sol.Load[l]}
 		for _, loads := range others {

@@ -61,7 +61,7 @@ func TestObservedAgainstLP(t *testing.T) {
 		unit := sol.Objective / 1000
 		slack := 0.0101 * sum(s.Demand)
 		for l, p := range sol.Prices {
-			slack += 2 * lpSlack * math.Abs(p) * (sol.Load[l] + room(s.Localities[l]))
+			slack += 2 * lpSlack * math.Abs(p) * (sol.Load[l] + headroom(s.Localities[l]))
 		}
 		least, cost := 0.0, math.Inf(1) // no answer costs less, and one costs so much
 		var cuts [][]float64

@@ -148,7 +148,7 @@ type component struct {
 }
 
 // partition splits demand by how hard it presses: again and again the sources
-// that need the highest factor on the rooms of all the localities they may use
+// that need the highest factor on the headrooms of all the localities they may use
 // are split off together with these, until the rest fits. Without isolation
 // that is all or nothing.
 func (in *instance) partition(demand []float64, ramps []ramp) []component {
@@ -182,7 +182,7 @@ func (in *instance) partition(demand []float64, ramps []ramp) []component {
 // hardest finds the sources that need the highest factor, nil if all fit below
 // tight. It is Newton's method on the factor (Dinkelbach 1967): each round
 // raises it to what the last violated cut needs. Cuts are finitely many, and a
-// source that gets its first room is never again a cut without any.
+// source that gets its first headroom is never again a cut without any.
 func (in *instance) hardest(sources, localities []int, demand []float64, ramps []ramp) (cut []int, factor float64) {
 	factor = tight
 	for range 2*len(sources) + len(localities) + 2 {
@@ -202,7 +202,7 @@ func (in *instance) hardest(sources, localities []int, demand []float64, ramps [
 	return cut, factor
 }
 
-// violated returns the sources of a cut whose demand is beyond the rooms it can
+// violated returns the sources of a cut whose demand is beyond the headrooms it can
 // reach at that factor; nil if everything fits.
 func (in *instance) violated(sources, localities []int, demand []float64, ramps []ramp, factor float64) []int {
 	total, sum := 0.0, 0.0
@@ -243,7 +243,7 @@ func (in *instance) violated(sources, localities []int, demand []float64, ramps 
 	return pick(sources, cut)
 }
 
-// ramp is the room of a locality as a function of the factor:
+// ramp is the headroom of a locality as a function of the factor:
 // max(0, slope factor - base).
 type ramp struct{ slope, base float64 }
 
@@ -271,8 +271,8 @@ func fit(ramps []ramp, localities []int, demand float64) float64 {
 	return math.Inf(1)
 }
 
-// headrooms are the rooms of a part's localities at its factor, per locality of
-// the instance. Where unmanaged load is so much larger than demand that the rooms
+// headrooms are the headrooms of a part's localities at its factor, per locality of
+// the instance. Where unmanaged load is so much larger than demand that the headrooms
 // of a saturated part drown in its rounding, they are the slopes: what counts
 // is their proportion.
 func (in *instance) headrooms(p component) []float64 {
@@ -354,7 +354,7 @@ func newComponentProgram(in *instance, p component) componentProgram {
 	}
 	mean := sum / float64(len(localities))
 	for j := range prog.headroom {
-		// Ties go in proportion to headroom: the barrier of a larger room is
+		// Ties go in proportion to headroom: the barrier of a larger headroom is
 		// stronger. The limits keep the method well conditioned.
 		prog.share[j] = min(max(prog.headroom[j]/mean, 1e-3), 1e3)
 		if p.saturated {
@@ -369,21 +369,21 @@ const (
 	dust = 1e-9
 )
 
-// trim lowers flows where they exceed a room, and notes what is left to place.
-func (t *transport) trim(demand, room []float64) {
+// trim lowers flows where they exceed a headroom, and notes what is left to place.
+func (t *transport) trim(demand, headroom []float64) {
 	n := t.localities
 	for l := range n {
 		y := 0.0
 		for s := range t.sources {
 			y += t.flow[s*n+l]
 		}
-		if y > room[l] {
+		if y > headroom[l] {
 			for s := range t.sources {
-				t.flow[s*n+l] *= room[l] / y
+				t.flow[s*n+l] *= headroom[l] / y
 			}
-			y = room[l]
+			y = headroom[l]
 		}
-		t.headroom[l] = room[l] - y
+		t.headroom[l] = headroom[l] - y
 	}
 	for s, d := range demand {
 		sum := 0.0

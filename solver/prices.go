@@ -10,10 +10,10 @@ import (
 // no source of the parts after it would come in.
 func (in *instance) raisePrices(p component, after []component, out *answer) {
 	in.updateWorth(out)
-	rooms := in.headrooms(p)
+	headrooms := in.headrooms(p)
 	shift := math.Inf(-1)
 	for _, l := range p.localities {
-		headroom := rooms[l]
+		headroom := headrooms[l]
 		if headroom == 0 {
 			continue
 		}
@@ -48,7 +48,7 @@ func (in *instance) updateWorth(out *answer) {
 	}
 }
 
-// closedPrices prices localities without room (raised ceilings may leave a
+// closedPrices prices localities without headroom (raised ceilings may leave a
 // sliver), where nothing can land: at the lowest price at which no source would
 // want to.
 func (in *instance) closedPrices(out *answer) {

@@ -48,7 +48,7 @@ type Service struct {
 	// Previous holds the flows of the last solution [s][l] (nil = none): among
 	// solutions within 0.01 ms of mean latency (and 0.4% of the cost) the nearest
 	// one is taken. They may belong to other demand: their shares count. Without
-	// them ties are split in proportion to room under the ceilings.
+	// them ties are split in proportion to headroom under the ceilings.
 	Previous [][]float64
 	// Ties is the part of what ties may cost that may be spent on staying near
 	// Previous, (0, 1]; 0 = all of it.

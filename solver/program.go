@@ -18,7 +18,7 @@ type program struct {
 	open                []bool
 	curves              []curve
 	share               []float64 // barrier weight of a locality; mean about 1
-	forced              bool      // y = room in every locality
+	forced              bool      // y = headroom in every locality
 
 	spring      []float64 // per arc; nil = no quadratic term
 	target      []float64 // per arc
@@ -49,7 +49,7 @@ func (p *program) value(flow []float64) float64 {
 }
 
 // round turns the interior iterate into flows that keep every constraint to
-// the last digit: no dust, no load above its room, all demand placed. What that
+// the last digit: no dust, no load above its headroom, all demand placed. What that
 // moves is as small as the dust. It serves any iterate, however bad: then the
 // result is still feasible.
 func (p *program) round(x []float64) []float64 {
@@ -101,7 +101,7 @@ func (p *program) deviations(flow []float64) []float64 {
 	return out
 }
 
-// split returns every locality whose room goes beyond the knee of its queue cost
+// split returns every locality whose headroom goes beyond the knee of its queue cost
 // a second column for the straight part. Each column is smooth, which the
 // method needs: at the knee the second derivative jumps to 0, and optima like
 // to sit there. It returns the wider program (p itself if there is nothing to

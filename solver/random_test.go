@@ -18,7 +18,7 @@ func randomService(rng *rand.Rand, sources, localities int, load float64) solver
 		x[i], y[i] = rng.Float64()*200, rng.Float64()*100
 	}
 	at := func() (int, float64) { return rng.IntN(regions), rng.Float64() * 2 }
-	room := 0.0
+	headroom := 0.0
 	type place struct {
 		region int
 		offset float64
@@ -42,7 +42,7 @@ func randomService(rng *rand.Rand, sources, localities int, load float64) solver
 		if ceiling == 0 {
 			ceiling = 0.8
 		}
-		room += math.Max(0, ceiling*l.Capacity-l.Unmanaged)
+		headroom += math.Max(0, ceiling*l.Capacity-l.Unmanaged)
 		s.Localities = append(s.Localities, l)
 		r, o := at()
 		targets = append(targets, place{r, o})
@@ -75,7 +75,7 @@ func randomService(rng *rand.Rand, sources, localities int, load float64) solver
 		s.Demand[0], total = 1, 1
 	}
 	for i := range s.Demand {
-		s.Demand[i] *= load * room / total
+		s.Demand[i] *= load * headroom / total
 	}
 	return s
 }

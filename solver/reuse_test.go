@@ -33,7 +33,7 @@ func TestReuseIsExact(t *testing.T) {
 		}
 		reused++
 		// A part that demand fills to the last digit is solved on its own, with
-		// rooms that are rounded.
+		// headrooms that are rounded.
 		if d := distance(full.Flows, quick.Flows); d > 1e-9 {
 			t.Fatalf("flows differ by %v of the load", d)
 		}

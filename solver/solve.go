@@ -94,7 +94,7 @@ func solveService(s *Service, method *interior) (ServiceSolution, float64) {
 	return in.finish(&out)
 }
 
-// freeShare is the share of its room below which a locality isn't full.
+// freeShare is the share of its headroom below which a locality isn't full.
 const freeShare = 1 - 1e-6
 
 // answer collects what the parts give.
@@ -150,7 +150,7 @@ func (in *instance) certify(sol *ServiceSolution) {
 	slopes := slices.Clone(sol.Prices)
 	for l := range in.localities {
 		c := &in.curves[l]
-		if room := c.headroom(in.scale[l]); sol.Load[l] < freeShare*room {
+		if headroom := c.headroom(in.scale[l]); sol.Load[l] < freeShare*headroom {
 			slopes[l] = c.slope(sol.Load[l])
 		}
 	}

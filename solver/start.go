@@ -2,7 +2,7 @@ package solver
 
 import "math"
 
-// start chooses flows in proportion to room and prices that make all reduced
+// start chooses flows in proportion to headroom and prices that make all reduced
 // costs positive, of the size of what there is to gain.
 func (in *interior) start() {
 	p := in.prog
@@ -100,7 +100,7 @@ const (
 	// warmRounds is how often Newton's method refines the price of a source.
 	warmRounds = 6
 	// warmStep is how exactly the load that goes with a price is found, as a
-	// fraction of the room.
+	// fraction of the headroom.
 	warmStep = 1e-6
 	// maxWarmPrice, in ms, is far above what prices are for.
 	maxWarmPrice = 1e12

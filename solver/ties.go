@@ -81,7 +81,7 @@ func (pp *componentProgram) byShares(earlier [][]float64, flow []float64) []floa
 }
 
 // byHeadroom splits each source over the localities that are within a tie of
-// its best, in proportion to their room.
+// its best, in proportion to their headroom.
 func (p *program) byHeadroom(flow, prices []float64) []float64 {
 	n := p.localities
 	target := make([]float64, len(flow))
@@ -151,7 +151,7 @@ func (p *program) pullTo(target, optimal []float64, budget float64, method *inte
 	return best.flow
 }
 
-// extend goes from flows towards the target as far as rooms and the limit on
+// extend goes from flows towards the target as far as headrooms and the limit on
 // the cost allow.
 func (p *program) extend(flow, target []float64, limit float64) []float64 {
 	n := p.localities
@@ -192,7 +192,7 @@ func (p *program) extend(flow, target []float64, limit float64) []float64 {
 	return p.round(at)
 }
 
-// farthest is the longest step that keeps loads under their rooms, at most 1.
+// farthest is the longest step that keeps loads under their headrooms, at most 1.
 func (p *program) farthest(flow, toward []float64) float64 {
 	load, change := make([]float64, p.localities), make([]float64, p.localities)
 	total := 0.0
@@ -292,17 +292,17 @@ func (n *network) previous(members []*member, x []float64) (target []float64, pa
 }
 
 // farthest is the longest step from flows to others that keeps loads under
-// their rooms; more than 1 where these fit, 0 where there is none.
+// their headrooms; more than 1 where these fit, 0 where there is none.
 func (n *network) farthest(flow, target []float64) float64 {
 	longest := 2.0
 	after := n.loads(target)
 	for c, y := range n.loads(flow) {
-		room := n.columns[c].headroom
+		headroom := n.columns[c].headroom
 		switch {
 		case math.IsNaN(after[c]):
 			return 0
-		case after[c] > room*(1+unmetSlack):
-			longest = math.Min(longest, math.Max(0, room-y)/(after[c]-y))
+		case after[c] > headroom*(1+unmetSlack):
+			longest = math.Min(longest, math.Max(0, headroom-y)/(after[c]-y))
 		}
 	}
 	return longest

@@ -48,14 +48,14 @@ func fits(s solver.Service, flows [][]float64) bool {
 			}
 			y += flows[i][l]
 		}
-		if y > room(loc)*(1+1e-13) {
+		if y > headroom(loc)*(1+1e-13) {
 			return false
 		}
 	}
 	return true
 }
 
-func room(l solver.Locality) float64 {
+func headroom(l solver.Locality) float64 {
 	ceiling := l.Ceiling
 	if ceiling == 0 {
 		ceiling = 0.8
@@ -139,7 +139,7 @@ func factorOf(s solver.Service, subset int) float64 {
 					raised.Ceiling = 0.8
 				}
 				raised.Ceiling *= mid
-				total += room(raised)
+				total += headroom(raised)
 			}
 		}
 		if total < demand {

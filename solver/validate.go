@@ -183,8 +183,8 @@ func (l Locality) validate(place string) error {
 const (
 	// checkSlack is the relative error that sums of many flows may carry.
 	checkSlack = 1e-9
-	// headroomRounding is the rounding of a room, relative to the ceiling and the
-	// unmanaged load that it is the difference of. Where demand fills all rooms, it may be
+	// headroomRounding is the rounding of a headroom, relative to the ceiling and the
+	// unmanaged load that it is the difference of. Where demand fills all headrooms, it may be
 	// found in any of them.
 	headroomRounding = 8 * 0x1p-52
 )

@@ -16,7 +16,7 @@ const (
 	variabilitySteps = 20
 	// farSteps is how far beyond an answer the way on may lead.
 	farSteps = 16
-	// leastBend is the load, as a fraction of the room, below which the curvature
+	// leastBend is the load, as a fraction of the headroom, below which the curvature
 	// of a curve is not looked at: it may be infinite at 0.
 	leastBend = 0.01
 )

@@ -135,7 +135,7 @@ func TestNoVariability(t *testing.T) {
 }
 
 // Two equal zones, and one of two equal sources varies: it is spread over both, and
-// the other one makes room.
+// the other one makes headroom.
 func TestVariableDemandIsSpread(t *testing.T) {
 	at := solver.Locality{Capacity: 1000, Servers: 40, Queues: 8}
 	s := solver.Service{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/sim"
+	"github.com/isobar-xds/isobar/internal/sim/randomfleet"
 )
 
 // Aims for random fleets, 20 ticks after a fault.
@@ -25,7 +26,7 @@ const (
 // outcome is what one fleet came to.
 type outcome struct {
 	seed               uint64
-	fault              sim.Fault
+	fault              randomfleet.Fault
 	mean, best         float64 // ms, Isobar's and the clairvoyant's
 	failed, bestFailed float64 // part of the requests
 	overfull           int     // ticks with a locality above full
@@ -38,7 +39,7 @@ func (j *outcome) ratio() float64 { return j.mean / j.best }
 // playFleets plays all fleets and writes a row for each fault.
 func playFleets(ctx context.Context, o *options, trust isobar.CapacityTrust, out io.Writer) error {
 	var jobs []outcome
-	for _, f := range sim.Faults() {
+	for _, f := range randomfleet.Faults() {
 		if !o.faults.MatchString(string(f)) {
 			continue
 		}
@@ -102,7 +103,7 @@ func (j *outcome) write(out io.Writer) {
 }
 
 func (j *outcome) play(ctx context.Context, trust isobar.CapacityTrust) error {
-	sc := sim.FaultyFleet(j.seed, j.fault)
+	sc := randomfleet.New(j.seed, j.fault)
 	sc.Topology.Services[0].CapacityTrust = trust
 	j.begin(sc)
 	is, err := sim.Run(ctx, sc, sim.Isobar(), func(f sim.Frame) error {
@@ -135,7 +136,7 @@ func writeFleets(o *options, trust isobar.CapacityTrust, jobs []outcome, out io.
 	_, _ = fmt.Fprintf(out, "capacity_trust: %s (seeds from %d; mean latency against the clairvoyant, from 20 ticks after the fault on)\n", trust, o.seed)
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "FAULT\tFLEETS\tMEDIAN\tWITHIN 15%\tWORST\tABOVE 1.5\tFAIL >0.3 MORE\tTICKS ABOVE 103%")
-	for _, f := range sim.Faults() {
+	for _, f := range randomfleet.Faults() {
 		writeRow(t, string(f), slices.DeleteFunc(slices.Clone(jobs), func(j outcome) bool { return j.fault != f }))
 	}
 	writeRow(t, "all", jobs)

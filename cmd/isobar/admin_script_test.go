@@ -187,12 +187,12 @@ func (noObjects) Get(string) (isobar.Object, error) {
 func (noObjects) Put(string, isobar.Service, uint64) (isobar.Object, uint64, error) {
 	return isobar.Object{}, 0, isobar.ErrNotFound
 }
-func (noObjects) PutAll([]isobar.Service) (uint64, error)        { return 0, isobar.ErrNotFound }
-func (noObjects) Delete(string, uint64) (uint64, error)          { return 0, isobar.ErrNotFound }
-func (noObjects) Overrides() []isobar.HealthOverride             { return nil }
-func (noObjects) SetHealths(*isobar.HealthOrder) (uint64, error) { return 0, isobar.ErrNotFound }
+func (noObjects) PutAll([]isobar.Service) (uint64, error)         { return 0, isobar.ErrNotFound }
+func (noObjects) Delete(string, uint64) (uint64, error)           { return 0, isobar.ErrNotFound }
+func (noObjects) Overrides() []isobar.HealthOverride              { return nil }
+func (noObjects) SetHealths(*isobar.HealthChange) (uint64, error) { return 0, isobar.ErrNotFound }
 
-func (noObjects) ForceHealths(context.Context, *isobar.HealthOrder) error {
+func (noObjects) ForceHealths(context.Context, *isobar.HealthChange) error {
 	return isobar.ErrUnavailable
 }
 

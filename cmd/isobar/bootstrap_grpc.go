@@ -77,8 +77,8 @@ func (f *besideFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.beside, "beside", false, "print an addition to the bootstrap file of clients that have another control plane")
 }
 
-// authorityForm matches authorities that xdstp names and keys of files may contain.
-var authorityForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
+// authorityPattern matches authorities that xdstp names and keys of files may contain.
+var authorityPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 
 // grpcFragment is what makes a client find a second server (gRFC A47).
 type grpcFragment struct {
@@ -91,7 +91,7 @@ type grpcAuthority struct {
 }
 
 func (f *besideFlags) writeGRPC(cmd *cobra.Command, b bootstrap, creds grpcCreds) error {
-	if !authorityForm.MatchString(f.authority) {
+	if !authorityPattern.MatchString(f.authority) {
 		return usagef("--authority %q: want letters, digits and . _ -", f.authority)
 	}
 	whole := grpcBootstrap(b, creds)

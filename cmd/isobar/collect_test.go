@@ -55,10 +55,10 @@ func TestMemoryLimitUnderPressure(t *testing.T) {
 	runtime.KeepAlive(inUse)
 }
 
-// TestMemoryLimitLeavesRoomBesideGaps asserts that the heap has room under pressure where most
+// TestMemoryLimitLeavesHeadroomBesideGaps asserts that the heap has room under pressure where most
 // of many small objects were freed: the gaps between those that are left count against the limit,
 // and so does free memory that was not given back.
-func TestMemoryLimitLeavesRoomBesideGaps(t *testing.T) {
+func TestMemoryLimitLeavesHeadroomBesideGaps(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	const count, each, keeps = 1 << 20, 256, 32 // one object of each 8 KiB is kept
 	kept := make([]*[each]byte, 0, count/keeps)

@@ -296,7 +296,7 @@ const clearHealth = "clear"
 var settableHealth = []string{isobar.Healthy.String(), isobar.Unhealthy.String(), isobar.Draining.String(), clearHealth}
 
 func healthSetCommand() *cobra.Command {
-	var flags orderFlags
+	var flags operatorFlags
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "set SERVICE ADDRESS healthy|unhealthy|draining|clear",

@@ -112,7 +112,7 @@ func (o *operated) Overrides() []isobar.HealthOverride {
 	return o.last
 }
 
-func (o *operated) SetHealths(order *isobar.HealthOrder) (uint64, error) {
+func (o *operated) SetHealths(order *isobar.HealthChange) (uint64, error) {
 	address, status := order.Addresses[0], order.Status
 	if order.Service != "checkout" || address == "10.0.0.9:8080" {
 		return 0, isobar.ErrNotFound

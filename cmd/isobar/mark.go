@@ -24,7 +24,7 @@ the last 200 marks, in memory. In a group, all replicas get the mark. To mark
 a moment, the admin interface must be writable.`,
 		Example: "  isobar mark 'deployment of v42'\n  isobar mark 'load test begins' --at 2026-03-04T14:03:00Z\n  isobar mark",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := admin.MarkOrder{Text: strings.Join(args, " "), Who: who}
+			o := admin.MarkRequest{Text: strings.Join(args, " "), Who: who}
 			if at != "" {
 				var err error
 				if o.At, err = time.Parse(time.RFC3339, at); err != nil {

@@ -28,7 +28,7 @@ func TestOperateScripts(t *testing.T) {
 			env.Values[supposedKey] = what
 			return serveAdmin(env, admin.Options{
 				Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Fleet: fixedFleet{},
-				Operator: &orders{what: what}, Configuration: fixedFile{}, Metrics: admin.Metrics{Gatherer: prometheus.NewRegistry()},
+				Operator: &operatorCalls{what: what}, Configuration: fixedFile{}, Metrics: admin.Metrics{Gatherer: prometheus.NewRegistry()},
 			})
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess, "asked": wasAsked},
@@ -104,18 +104,18 @@ func wasAsked(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// orders remembers what it was told, as the loop does.
-type orders struct {
+// operatorCalls remembers what it was told, as the loop does.
+type operatorCalls struct {
 	mu     sync.Mutex
 	paused plan.Pauses
 	what   *supposed
 }
 
-func (o *orders) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, error) {
+func (o *operatorCalls) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, error) {
 	return o.what.tell(ctx, w)
 }
 
-func (*orders) Breaches(context.Context, *admin.Drain) ([]string, error) { return nil, nil }
+func (*operatorCalls) Breaches(context.Context, *admin.Drain) ([]string, error) { return nil, nil }
 
 // fixedFile is a configuration file that is previewed.
 type fixedFile struct{ admin.Configuration }
@@ -128,9 +128,9 @@ func (fixedFile) Preview(ctx context.Context, body []byte) (plan.Difference, []a
 	return d, problems, err
 }
 
-func (o *orders) plan() *plan.Plan { return &plan.Plan{Version: 4712, Paused: o.paused} }
+func (o *operatorCalls) plan() *plan.Plan { return &plan.Plan{Version: 4712, Paused: o.paused} }
 
-func (o *orders) Pause(_ context.Context, p plan.Pause) (*plan.Plan, []string, error) {
+func (o *operatorCalls) Pause(_ context.Context, p plan.Pause) (*plan.Plan, []string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p.Since = made
@@ -138,7 +138,7 @@ func (o *orders) Pause(_ context.Context, p plan.Pause) (*plan.Plan, []string, e
 	return o.plan(), nil, nil
 }
 
-func (o *orders) Resume(_ context.Context, of plan.Pause) (plan.Pauses, *plan.Plan, []string, error) {
+func (o *operatorCalls) Resume(_ context.Context, of plan.Pause) (plan.Pauses, *plan.Plan, []string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	resumed, remaining, err := o.paused.Without(of.Service)
@@ -149,7 +149,7 @@ func (o *orders) Resume(_ context.Context, of plan.Pause) (plan.Pauses, *plan.Pl
 	return resumed, o.plan(), nil, nil
 }
 
-func (o *orders) Rollback(ctx context.Context, version uint64, p plan.Pause, force bool) (*plan.Plan, *plan.Plan, []string, error) {
+func (o *operatorCalls) Rollback(ctx context.Context, version uint64, p plan.Pause, force bool) (*plan.Plan, *plan.Plan, []string, error) {
 	if version == 4701 && !force {
 		return nil, nil, nil, &plan.TooMuchError{Breaches: []string{"checkout: us-east/c at 127.0% of its capacity, above its ceiling of 80.0%; it is at 60.0% now"}}
 	}
@@ -164,7 +164,7 @@ func (o *orders) Rollback(ctx context.Context, version uint64, p plan.Pause, for
 	return before, next, []string{"it is in force, but not saved: " + errors.New("no space left on device").Error()}, err
 }
 
-func (o *orders) History(_ context.Context, service string) ([]plan.Change, error) {
+func (o *operatorCalls) History(_ context.Context, service string) ([]plan.Change, error) {
 	if service != "" && service != "checkout" {
 		return []plan.Change{}, nil
 	}

@@ -13,23 +13,23 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 )
 
-// orderFlags are the flags of the commands by which an operator changes the
+// operatorFlags are the flags of the commands by which an operator changes the
 // plan.
-type orderFlags struct {
+type operatorFlags struct {
 	remoteFlags
 
 	reason string
 	who    string
 }
 
-func (f *orderFlags) register(cmd *cobra.Command) {
+func (f *operatorFlags) register(cmd *cobra.Command) {
 	f.remoteFlags.register(cmd)
 	cmd.Flags().StringVarP(&f.reason, "reason", "m", "", "reason, for the history and for other operators")
 	cmd.Flags().StringVar(&f.who, "who", whoami(), "name of the operator")
 }
 
-func (f *orderFlags) order(args []string) admin.Order {
-	o := admin.Order{Who: f.who, Reason: f.reason}
+func (f *operatorFlags) request(args []string) admin.OperatorRequest {
+	o := admin.OperatorRequest{Who: f.who, Reason: f.reason}
 	if len(args) > 0 {
 		o.Service = args[0]
 	}
@@ -49,7 +49,7 @@ func whoami() string {
 }
 
 func pauseCommand() *cobra.Command {
-	return orderCommand("pause [SERVICE]", "Freeze the weights of a service or of all services; health still counts",
+	return operatorCommand("pause [SERVICE]", "Freeze the weights of a service or of all services; health still counts",
 		`Freeze the weights of a service, or of all services, until you resume them.
 Shares and drops do not change, even if demand does. Traffic still leaves failing
 endpoints and localities, and endpoints are still added and removed. A pause survives
@@ -57,13 +57,13 @@ restarts of the server; "isobar status" shows it. The admin interface must be
 writable.`,
 		"  isobar pause checkout -m 'canary of v42'\n  isobar pause",
 		(*admin.Remote).Pause,
-		func(w io.Writer, o *admin.Order, out *admin.Operated) error {
+		func(w io.Writer, o *admin.OperatorRequest, out *admin.Operated) error {
 			return writeOperated(w, orAll(o.Service)+" paused", out)
 		})
 }
 
 func resumeCommand() *cobra.Command {
-	return orderCommand("resume [SERVICE]", "End the pause of a service, or all pauses",
+	return operatorCommand("resume [SERVICE]", "End the pause of a service, or all pauses",
 		`End the pause of a service or, without SERVICE, all pauses. Weights continue from
 their present values, at the usual pace. The command lists the pauses that it
 ended; it is no error if no service was paused. The admin interface must be
@@ -72,19 +72,19 @@ writable.`,
 		(*admin.Remote).Resume, writeResumed)
 }
 
-// sender is a method of a Remote that carries an order.
-type sender = func(*admin.Remote, context.Context, admin.Order) (admin.Operated, error)
+// sender is a method of a Remote that sends a request.
+type sender = func(*admin.Remote, context.Context, admin.OperatorRequest) (admin.Operated, error)
 
-// writer tells what came of an order.
-type writer = func(w io.Writer, o *admin.Order, out *admin.Operated) error
+// writer tells the answer to a request.
+type writer = func(w io.Writer, o *admin.OperatorRequest, out *admin.Operated) error
 
-func orderCommand(use, short, long, example string, send sender, write writer) *cobra.Command {
-	var flags orderFlags
+func operatorCommand(use, short, long, example string, send sender, write writer) *cobra.Command {
+	var flags operatorFlags
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := flags.order(args)
+			o := flags.request(args)
 			return flags.send(cmd, o, send, write)
 		},
 	}
@@ -93,8 +93,8 @@ func orderCommand(use, short, long, example string, send sender, write writer) *
 	return cmd
 }
 
-// send sends an order and tells what came of it.
-func (f *orderFlags) send(cmd *cobra.Command, o admin.Order, send sender, write writer) error {
+// send sends a request and prints the answer.
+func (f *operatorFlags) send(cmd *cobra.Command, o admin.OperatorRequest, send sender, write writer) error {
 	remote, err := f.remote()
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (f *orderFlags) send(cmd *cobra.Command, o admin.Order, send sender, write 
 }
 
 // writeResumed prints which pauses a resume took back.
-func writeResumed(w io.Writer, o *admin.Order, out *admin.Operated) error {
+func writeResumed(w io.Writer, o *admin.OperatorRequest, out *admin.Operated) error {
 	if len(out.Resumed) == 0 {
 		_, err := fmt.Fprintf(w, "no service was paused; plan %s is unchanged\n", printable(out.Version))
 		return err

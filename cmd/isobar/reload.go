@@ -10,7 +10,7 @@ import (
 )
 
 func reloadCommand() *cobra.Command {
-	var flags orderFlags
+	var flags operatorFlags
 	var confirm string
 	cmd := &cobra.Command{
 		Use:   "reload",
@@ -32,7 +32,7 @@ interface must be writable. The exit status is 1 while something is held.`,
 			if err != nil {
 				return err
 			}
-			o := flags.order(nil)
+			o := flags.request(nil)
 			o.Confirm = confirm
 			out, err := remote.Reload(cmd.Context(), o)
 			if err != nil {

@@ -62,7 +62,7 @@ election engine does not answer, or if replicas have different configurations.`,
 }
 
 func stepDownCommand() *cobra.Command {
-	var flags orderFlags
+	var flags operatorFlags
 	cmd := &cobra.Command{
 		Use:   "step-down",
 		Short: "Make the leader of the group give up leadership",
@@ -76,7 +76,7 @@ clients. You can ask any replica. The admin interface must be writable.`,
 			if err != nil {
 				return err
 			}
-			out, err := remote.StepDown(cmd.Context(), flags.order(nil))
+			out, err := remote.StepDown(cmd.Context(), flags.request(nil))
 			if err != nil {
 				return err
 			}
@@ -92,7 +92,7 @@ clients. You can ask any replica. The admin interface must be writable.`,
 }
 
 func acceptConfigCommand() *cobra.Command {
-	var flags orderFlags
+	var flags operatorFlags
 	cmd := &cobra.Command{
 		Use:   "accept-config DIGEST",
 		Short: "Put the leader's configuration into force without a majority of the group",
@@ -108,7 +108,7 @@ later change needs a majority again. The admin interface must be writable.`,
 			if err != nil {
 				return err
 			}
-			out, err := remote.AcceptConfig(cmd.Context(), admin.AcceptConfigOrder{Digest: args[0], Who: flags.who, Reason: flags.reason})
+			out, err := remote.AcceptConfig(cmd.Context(), admin.AcceptConfigRequest{Digest: args[0], Who: flags.who, Reason: flags.reason})
 			if err != nil {
 				return err
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 func rollbackCommand() *cobra.Command {
-	var flags orderFlags
+	var flags operatorFlags
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "rollback VERSION [SERVICE]",
@@ -32,9 +32,9 @@ shares before and after. The admin interface must be writable.`,
 			if _, err := plan.ParseVersion(args[0]); err != nil {
 				return usagef("%q is not a version: give one as `isobar history` lists them", args[0])
 			}
-			o := flags.order(args[1:])
+			o := flags.request(args[1:])
 			o.Version, o.Force = args[0], force
-			return flags.send(cmd, o, (*admin.Remote).Rollback, func(w io.Writer, o *admin.Order, out *admin.Operated) error {
+			return flags.send(cmd, o, (*admin.Remote).Rollback, func(w io.Writer, o *admin.OperatorRequest, out *admin.Operated) error {
 				return writeOperated(w, orAll(o.Service)+" rolled back to "+o.Version+" and paused", out)
 			})
 		},

@@ -231,9 +231,9 @@ func (p *process) killWhileWriting(t *testing.T, after time.Duration) uint64 {
 		for n := 0; err == nil && ctx.Err() == nil; n++ {
 			var out admin.Operated
 			if n%2 == 0 {
-				out, err = remote.Pause(ctx, admin.Order{})
+				out, err = remote.Pause(ctx, admin.OperatorRequest{})
 			} else {
-				out, err = remote.Resume(ctx, admin.Order{})
+				out, err = remote.Resume(ctx, admin.OperatorRequest{})
 			}
 			if err == nil {
 				highest.Store(number(t, out.Version))

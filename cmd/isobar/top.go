@@ -219,7 +219,7 @@ func (m *topView) key(k string) (tea.Model, tea.Cmd) {
 	if m.page != pageServices {
 		return m.pageKey(k)
 	}
-	screen := max(1, m.room())
+	screen := max(1, m.pageSize())
 	switch k {
 	case "q", "ctrl+c", "esc":
 		return m, tea.Quit
@@ -275,11 +275,11 @@ func (m *topView) follow() {
 	if m.page != pageServices {
 		return
 	}
-	room := m.room()
-	m.top = max(0, min(m.top, len(m.services())-room))
+	pageSize := m.pageSize()
+	m.top = max(0, min(m.top, len(m.services())-pageSize))
 	if m.chosen != "" {
 		at := m.cursor()
-		m.top = min(max(m.top, at-room+1), at)
+		m.top = min(max(m.top, at-pageSize+1), at)
 	}
 }
 
@@ -298,16 +298,16 @@ func (m *topView) noAnswer() string {
 	return "! no answer since " + m.at.Format(time.TimeOnly) + ": " + printable(m.err.Error())
 }
 
-// room is how many services can be shown, at least one.
-func (m *topView) room() int {
+// pageSize is how many services can be shown, at least one.
+func (m *topView) pageSize() int {
 	if m.overview == nil {
 		return 1
 	}
-	room := max(1, m.height-len(m.head())-3) // an empty line, the heads of the columns, the keys
+	pageSize := max(1, m.height-len(m.head())-3) // an empty line, the heads of the columns, the keys
 	if m.rows > 0 {
-		room = min(room, m.rows)
+		pageSize = min(pageSize, m.rows)
 	}
-	return room
+	return pageSize
 }
 
 // View implements [tea.Model].
@@ -351,7 +351,7 @@ func (m *topView) text() string {
 	}
 	line("", "")
 	services := m.services()
-	shown := services[m.top:min(len(services), m.top+m.room())]
+	shown := services[m.top:min(len(services), m.top+m.pageSize())]
 	columns, _ := fitColumns(topColumns(shown), m.width)
 	var table strings.Builder
 	writeColumns(&table, columns)
@@ -365,7 +365,7 @@ func (m *topView) text() string {
 		}
 		line(style, text)
 	}
-	for range m.room() - len(shown) {
+	for range m.pageSize() - len(shown) {
 		b.WriteByte('\n')
 	}
 	where := "no services"

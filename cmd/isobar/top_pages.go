@@ -170,9 +170,9 @@ func siteColumns(sites []admin.SiteView) []column {
 func (m *topView) pageText() string {
 	var b strings.Builder
 	lines := m.pageLines()
-	room := max(1, m.height-1)
-	m.top = max(0, min(m.top, len(lines)-room))
-	shown := lines[m.top:min(len(lines), m.top+room)]
+	height := max(1, m.height-1)
+	m.top = max(0, min(m.top, len(lines)-height))
+	shown := lines[m.top:min(len(lines), m.top+height)]
 	for _, text := range shown {
 		text = cut(text, m.width)
 		switch {
@@ -183,7 +183,7 @@ func (m *topView) pageText() string {
 		}
 		b.WriteString(text + "\n")
 	}
-	b.WriteString(strings.Repeat("\n", room-len(shown)))
+	b.WriteString(strings.Repeat("\n", height-len(shown)))
 	keys := "any key: back   q quits"
 	if m.page == pageService {
 		keys = "Esc: all services   scroll: arrows   ? help   q quits"

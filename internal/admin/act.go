@@ -14,33 +14,33 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// DrainOrder is the body of POST /v1/drain and POST /v1/undrain: endpoints of a
+// DrainRequest is the body of POST /v1/drain and POST /v1/undrain: endpoints of a
 // service, by address or by region, zone or locality.
-type DrainOrder struct {
+type DrainRequest struct {
 	plan.Drain
 
 	Who    string `json:"who,omitempty"` // empty: the address that the request came from
 	Reason string `json:"reason,omitempty"`
 }
 
-// Drained answers a DrainOrder.
+// Drained answers a DrainRequest.
 type Drained struct {
 	Published
 
 	Addresses []string `json:"addresses"` // sorted as in the service
 }
 
-// orders has operators act on what they saw.
-type orders struct {
+// conditionalWrites carries out writes with If-Match: operators act on the state that they saw.
+type conditionalWrites struct {
 	*core
 
-	mu sync.Mutex // held by an order with If-Match from the comparison until it is carried out
+	mu sync.Mutex // held by a write with If-Match from the comparison until it is carried out
 }
 
 // operatorState names what operators decided of a service: it changes with its object,
 // with the health that operators set, and with pauses that concern it. A page that has
 // seen it can act on what it saw, by If-Match, or not at all.
-func (s *orders) operatorState(p *plan.Plan, name string) string {
+func (s *conditionalWrites) operatorState(p *plan.Plan, name string) string {
 	seen := struct {
 		Revision  uint64                  `json:"revision"`
 		Overrides []isobar.HealthOverride `json:"overrides"`
@@ -72,9 +72,9 @@ func (s *orders) operatorState(p *plan.Plan, name string) string {
 
 // asSeen reports whether what operators decided of a service is still what the request
 // names by If-Match; a request without it takes what there is. Otherwise the request is
-// answered. The caller calls unlock when its order is carried out: until then no other
-// order with If-Match is.
-func (s *orders) asSeen(w http.ResponseWriter, r *http.Request, name string) (unlock func(), ok bool) {
+// answered. The caller calls unlock when its write is done: until then no other
+// write with If-Match is.
+func (s *conditionalWrites) asSeen(w http.ResponseWriter, r *http.Request, name string) (unlock func(), ok bool) {
 	header := strings.TrimSpace(r.Header.Get("If-Match"))
 	if header == "" {
 		return func() {}, true
@@ -99,7 +99,7 @@ func (s *orders) asSeen(w http.ResponseWriter, r *http.Request, name string) (un
 }
 
 func (s *objectAPI) postDrain(w http.ResponseWriter, r *http.Request, body []byte) {
-	o, ok := drainOrder(w, r, body)
+	o, ok := drainRequest(w, r, body)
 	if !ok {
 		return
 	}
@@ -124,7 +124,7 @@ func (s *objectAPI) postDrain(w http.ResponseWriter, r *http.Request, body []byt
 }
 
 func (s *objectAPI) postUndrain(w http.ResponseWriter, r *http.Request, body []byte) {
-	o, ok := drainOrder(w, r, body)
+	o, ok := drainRequest(w, r, body)
 	if !ok {
 		return
 	}
@@ -136,9 +136,9 @@ func (s *objectAPI) postUndrain(w http.ResponseWriter, r *http.Request, body []b
 	s.setHealths(w, r, &o, isobar.Unknown, nil, seen)
 }
 
-// setHealths sets the health of all endpoints of an order at once. It calls unlock
+// setHealths sets the health of all endpoints of a request at once. It calls unlock
 // before it waits for the plan.
-func (s *objectAPI) setHealths(w http.ResponseWriter, r *http.Request, o *DrainOrder, status isobar.HealthStatus, warnings []Problem, unlock func()) {
+func (s *objectAPI) setHealths(w http.ResponseWriter, r *http.Request, o *DrainRequest, status isobar.HealthStatus, warnings []Problem, unlock func()) {
 	obj, err := s.opts.Objects.Get(o.Service)
 	if err != nil {
 		s.failWrite(w, err, o.Service)
@@ -156,7 +156,7 @@ func (s *objectAPI) setHealths(w http.ResponseWriter, r *http.Request, o *DrainO
 		return
 	}
 	as := func(p Published) any { return Drained{p, addresses} }
-	ordered := isobar.HealthOrder{Service: o.Service, Addresses: addresses, Status: status, Who: o.Who, Reason: o.Reason}
+	ordered := isobar.HealthChange{Service: o.Service, Addresses: addresses, Status: status, Who: o.Who, Reason: o.Reason}
 	revision, err := s.opts.Objects.SetHealths(&ordered)
 	if err != nil {
 		s.keepHealths(w, r, err, &ordered, as)
@@ -179,9 +179,9 @@ func (s *objectAPI) drainedOf(service string, addresses []string) []string {
 	return slices.DeleteFunc(addresses, func(a string) bool { return !drained[a] })
 }
 
-// drainOrder reads the body of POST /v1/drain and /v1/undrain.
-func drainOrder(w http.ResponseWriter, r *http.Request, body []byte) (DrainOrder, bool) {
-	var o DrainOrder
+// drainRequest reads the body of POST /v1/drain and /v1/undrain.
+func drainRequest(w http.ResponseWriter, r *http.Request, body []byte) (DrainRequest, bool) {
+	var o DrainRequest
 	if err := decodeOne(body, &o); err != nil {
 		fail(w, http.StatusBadRequest, Problem{
 			Error: "the body is not the expected JSON: " + err.Error(), Place: "body",

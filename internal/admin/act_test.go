@@ -62,9 +62,9 @@ func stateOf(t *testing.T, url string) string {
 	return line.State
 }
 
-// TestOrdersOnWhatWasSeen: an order that names what its page saw is carried out once,
+// TestWritesOnSeenState: a write that names what its page saw is carried out once,
 // and refused after anybody changed the service.
-func TestOrdersOnWhatWasSeen(t *testing.T) {
+func TestWritesOnSeenState(t *testing.T) {
 	w := newWorld()
 	srv := start(t, w, func(o *admin.Options) { o.Operator = &freezer{w: w} })
 	post := func(path, body, state string) answer {
@@ -116,8 +116,8 @@ func TestOrdersOnWhatWasSeen(t *testing.T) {
 	}
 }
 
-// TestDrainOrders: what is refused, and what is guarded as each drain is.
-func TestDrainOrders(t *testing.T) {
+// TestDrainRequests: what is refused, and what is guarded as each drain is.
+func TestDrainRequests(t *testing.T) {
 	w := newWorld()
 	var asked []admin.Drain
 	breaches := []string{"us-east/c at 104.8% of its capacity, above its ceiling of 80.0%"}

@@ -42,7 +42,7 @@ func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64
 	for _, t := range slices.Concat(svc.Outages(), svc.Failures(), plan.Contradictions(svc), plan.LimitWarnings(svc, p.Made)) {
 		b.aboutf(svc, Code(t.Kind), t.Locality, "%s", t.Text)
 	}
-	for _, d := range plan.DeviationsOf(&svc.Findings) {
+	for _, d := range plan.DeviationsOf(&svc.Deviations) {
 		name := svc.Spec.Name
 		item := NewAttention(ClientsDeviate, "%s from %s: %s", name, placeOf(d.Source), d.String()).
 			Of(name).At(d.Source).See("isobar explain %s --from %s", name, d.Source)

@@ -228,7 +228,7 @@ type ClientDeviates struct {
 func deviatingSources(p *plan.Plan) []DeviatingSource {
 	var out []DeviatingSource
 	for _, svc := range p.Services {
-		for _, d := range plan.DeviationsOf(&svc.Findings) {
+		for _, d := range plan.DeviationsOf(&svc.Deviations) {
 			out = append(out, DeviatingSource{DeviationSeen: d.DeviationSeen, Service: svc.Spec.Name, Locality: d.Source, Text: d.String()})
 		}
 	}

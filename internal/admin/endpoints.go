@@ -108,12 +108,12 @@ func (s *objectAPI) putHealth(w http.ResponseWriter, r *http.Request, body []byt
 // deleteHealth takes the operator's word back: the endpoint is again what the
 // configuration and checkers say.
 func (s *objectAPI) deleteHealth(w http.ResponseWriter, r *http.Request, _ []byte) {
-	s.setHealth(w, r, &isobar.HealthOrder{Status: isobar.Unknown})
+	s.setHealth(w, r, &isobar.HealthChange{Status: isobar.Unknown})
 }
 
-// setHealth carries out an order for the endpoint of a request. Who gives it, and why, stands
+// setHealth sets the health of the endpoint of a request. Who gives it, and why, stands
 // in the order, or in parameters.
-func (s *objectAPI) setHealth(w http.ResponseWriter, r *http.Request, o *isobar.HealthOrder) {
+func (s *objectAPI) setHealth(w http.ResponseWriter, r *http.Request, o *isobar.HealthChange) {
 	if conditional(w, r, "the health of an endpoint has no revision", "leave the header out") {
 		return
 	}
@@ -149,7 +149,7 @@ func (s *objectAPI) setHealth(w http.ResponseWriter, r *http.Request, o *isobar.
 
 // parseHealth reads a state from plain text, a JSON string or an object. The object may tell
 // who sets it, and why.
-func parseHealth(body []byte) (isobar.HealthOrder, bool) {
+func parseHealth(body []byte) (isobar.HealthChange, bool) {
 	text := strings.TrimSpace(string(body))
 	var object struct {
 		Health string `json:"health"`
@@ -166,12 +166,12 @@ func parseHealth(body []byte) (isobar.HealthOrder, bool) {
 		text = strings.TrimSpace(strings.TrimPrefix(text, "health:")) // the same as YAML
 	}
 	status, err := isobar.ParseHealth(text)
-	return isobar.HealthOrder{Status: status, Who: object.Who, Reason: object.Reason}, err == nil && slices.Contains(settable, status)
+	return isobar.HealthChange{Status: status, Who: object.Who, Reason: object.Reason}, err == nil && slices.Contains(settable, status)
 }
 
 // keepHealths answers a change of health that could not be made. If the request forces it,
 // and no replica leads, the change is kept for the next leader.
-func (s *objectAPI) keepHealths(w http.ResponseWriter, r *http.Request, refused error, o *isobar.HealthOrder, as func(Published) any) {
+func (s *objectAPI) keepHealths(w http.ResponseWriter, r *http.Request, refused error, o *isobar.HealthChange, as func(Published) any) {
 	force, ok := forced(w, r)
 	if !ok {
 		return

@@ -35,7 +35,7 @@ type world struct {
 	revision uint64
 	health   map[string]isobar.HealthStatus
 	said     []isobar.HealthOverride
-	ordered  isobar.HealthOrder // the last one
+	ordered  isobar.HealthChange // the last one
 	current  *plan.Plan
 	held     bool
 	beat     time.Time
@@ -182,7 +182,7 @@ func (w *world) Delete(name string, match uint64) (uint64, error) {
 	return w.change(), nil
 }
 
-func (w *world) setHealth(name, address string, by *isobar.HealthOrder) (uint64, error) {
+func (w *world) setHealth(name, address string, by *isobar.HealthChange) (uint64, error) {
 	h := by.Status
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,7 +203,7 @@ func (w *world) setHealth(name, address string, by *isobar.HealthOrder) (uint64,
 	return 0, fmt.Errorf("endpoint %q of service %q: %w", address, name, isobar.ErrNotFound)
 }
 
-func (w *world) SetHealths(o *isobar.HealthOrder) (revision uint64, err error) {
+func (w *world) SetHealths(o *isobar.HealthChange) (revision uint64, err error) {
 	for _, a := range o.Addresses {
 		if revision, err = w.setHealth(o.Service, a, o); err != nil {
 			return 0, err
@@ -212,7 +212,7 @@ func (w *world) SetHealths(o *isobar.HealthOrder) (revision uint64, err error) {
 	return revision, nil
 }
 
-func (w *world) ForceHealths(context.Context, *isobar.HealthOrder) error {
+func (w *world) ForceHealths(context.Context, *isobar.HealthChange) error {
 	return isobar.ErrUnavailable
 }
 

@@ -80,7 +80,7 @@ func TestHealthOfOneEndpoint(t *testing.T) {
 	}
 }
 
-// TestWhoSetsHealth asserts that an order for one endpoint tells who gives it and why, in the
+// TestWhoSetsHealth asserts that a write for one endpoint tells who gives it and why, in the
 // body or in parameters, and that a request without a name has the address that it came from.
 func TestWhoSetsHealth(t *testing.T) {
 	w := newWorld()
@@ -96,7 +96,7 @@ func TestWhoSetsHealth(t *testing.T) {
 		if a := do(t, srv, x.method, legacyHealth+x.query, x.body); a.code != http.StatusOK {
 			t.Fatalf("%+v: %d %s", x, a.code, a.body)
 		}
-		var last isobar.HealthOrder
+		var last isobar.HealthChange
 		w.set(func() { last = w.ordered })
 		if who := strings.TrimRight(last.Who, "0123456789"); who != x.who || last.Reason != x.reason {
 			t.Errorf("%+v: ordered by %q because %q", x, last.Who, last.Reason)

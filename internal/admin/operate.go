@@ -15,8 +15,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// Order is the body of POST /v1/pause, /v1/resume, /v1/rollback and /v1/reload.
-type Order struct {
+// OperatorRequest is the body of POST /v1/pause, /v1/resume, /v1/rollback and /v1/reload.
+type OperatorRequest struct {
 	Service string `json:"service,omitempty"` // empty: all services
 	Version string `json:"version,omitempty"` // of a rollback: where to return to
 	Confirm string `json:"confirm,omitempty"` // of a reload: the digest of what is held
@@ -25,7 +25,7 @@ type Order struct {
 	Force   bool   `json:"force,omitempty"` // of a rollback: also where today's demand does not fit
 }
 
-// Operated answers an order: it is in force since the plan of the version.
+// Operated answers a request of an operator: it is in force since the plan of the version.
 type Operated struct {
 	Version  string      `json:"version"`
 	Paused   plan.Pauses `json:"paused"`            // everything that is paused now
@@ -57,13 +57,13 @@ func rolledBack(before, after *plan.Plan) []RolledBack {
 
 // Bounds of texts, in characters.
 const (
-	maxOrderText     = 300 // who and why
+	maxOperatorText  = 300 // who and why
 	maxAttentionText = 1000
 )
 
-// order reads an order; an empty body is one for all services.
-func order(w http.ResponseWriter, r *http.Request, body []byte) (Order, bool) {
-	var o Order
+// operatorRequest reads the request of an operator; an empty body is one for all services.
+func operatorRequest(w http.ResponseWriter, r *http.Request, body []byte) (OperatorRequest, bool) {
+	var o OperatorRequest
 	err := decodeOne(body, &o)
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -78,7 +78,7 @@ func order(w http.ResponseWriter, r *http.Request, body []byte) (Order, bool) {
 	return o, true
 }
 
-// signed returns who gave an order, and why, fit for logs and tables. Without a name it is the
+// signed returns who sends a request, and why, fit for logs and tables. Without a name it is the
 // address that the request came from.
 func signed(r *http.Request, who, reason string) (string, string) {
 	return cmp.Or(oneLine(who), r.RemoteAddr), oneLine(reason)
@@ -95,8 +95,8 @@ func decodeOne(body []byte, into any) error {
 	return err
 }
 
-// oneLine makes a text of an order fit for logs and tables.
-func oneLine(s string) string { return printable(s, maxOrderText) }
+// oneLine makes a text of a request fit for logs and tables.
+func oneLine(s string) string { return printable(s, maxOperatorText) }
 
 // printable returns a text in one line, without what can't be printed. A text of more than so
 // many characters ends with an ellipsis.
@@ -121,13 +121,13 @@ func printable(s string, most int) string {
 // would follow.
 type loopAPI struct {
 	*core
-	*orders
+	*conditionalWrites
 
 	previews chan struct{} // a token for each request that plays changes through
 }
 
 func (s *loopAPI) postPause(w http.ResponseWriter, r *http.Request, body []byte) {
-	o, ok := order(w, r, body)
+	o, ok := operatorRequest(w, r, body)
 	if !ok {
 		return
 	}
@@ -138,14 +138,14 @@ func (s *loopAPI) postPause(w http.ResponseWriter, r *http.Request, body []byte)
 	defer seen()
 	p, warnings, err := s.opts.Operator.Pause(r.Context(), plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason})
 	if err != nil {
-		s.failOrder(w, err)
+		s.failOperated(w, err)
 		return
 	}
 	s.operated(w, r, "paused", &o, Operated{Version: p.VersionString(), Paused: p.Paused, Warnings: warnings})
 }
 
 func (s *loopAPI) postResume(w http.ResponseWriter, r *http.Request, body []byte) {
-	o, ok := order(w, r, body)
+	o, ok := operatorRequest(w, r, body)
 	if !ok {
 		return
 	}
@@ -160,14 +160,14 @@ func (s *loopAPI) postResume(w http.ResponseWriter, r *http.Request, body []byte
 		return
 	}
 	if err != nil {
-		s.failOrder(w, err)
+		s.failOperated(w, err)
 		return
 	}
 	s.operated(w, r, "resumed", &o, Operated{Version: p.VersionString(), Paused: p.Paused, Resumed: resumed, Warnings: warnings})
 }
 
 func (s *loopAPI) postRollback(w http.ResponseWriter, r *http.Request, body []byte) {
-	o, ok := order(w, r, body)
+	o, ok := operatorRequest(w, r, body)
 	if !ok {
 		return
 	}
@@ -183,14 +183,14 @@ func (s *loopAPI) postRollback(w http.ResponseWriter, r *http.Request, body []by
 	defer seen()
 	before, p, warnings, err := s.opts.Operator.Rollback(r.Context(), version, plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason}, o.Force)
 	if err != nil {
-		s.failOrder(w, err)
+		s.failOperated(w, err)
 		return
 	}
 	s.operated(w, r, "rolled back", &o, Operated{Version: p.VersionString(), Paused: p.Paused, Warnings: warnings, Changed: rolledBack(before, p)})
 }
 
-// failOrder answers an order that was not carried out.
-func (s *loopAPI) failOrder(w http.ResponseWriter, err error) {
+// failOperated answers a request that failed.
+func (s *loopAPI) failOperated(w http.ResponseWriter, err error) {
 	var tooMuch *plan.TooMuchError
 	switch {
 	case errors.Is(err, plan.ErrAllPaused):
@@ -218,8 +218,8 @@ func (s *loopAPI) failOrder(w http.ResponseWriter, err error) {
 	}
 }
 
-// operated answers an order that was carried out.
-func (s *loopAPI) operated(w http.ResponseWriter, r *http.Request, what string, o *Order, out Operated) {
+// operated answers a request that succeeded.
+func (s *loopAPI) operated(w http.ResponseWriter, r *http.Request, what string, o *OperatorRequest, out Operated) {
 	s.audit(r).Info("weights changed by operator", "what", what, "service", o.Service, "to", o.Version, "who", o.Who, "reason", o.Reason, "force", o.Force)
 	if out.Paused == nil {
 		out.Paused = plan.Pauses{}
@@ -250,9 +250,9 @@ type Reloaded struct {
 	Held *HeldConfiguration `json:"held,omitempty"` // what still is
 }
 
-// postReload answers POST /v1/reload. The order may confirm a digest.
+// postReload answers POST /v1/reload. The request may confirm a digest.
 func (s *loopAPI) postReload(w http.ResponseWriter, r *http.Request, body []byte) {
-	o, ok := order(w, r, body)
+	o, ok := operatorRequest(w, r, body)
 	if !ok {
 		return
 	}

@@ -38,10 +38,10 @@ type Objects interface {
 	Delete(name string, ifMatch uint64) (topology uint64, err error)
 	// SetHealths overrides the health of endpoints of any service, of all of them or none;
 	// isobar.Unknown takes overrides back.
-	SetHealths(o *isobar.HealthOrder) (topology uint64, err error)
+	SetHealths(o *isobar.HealthChange) (topology uint64, err error)
 	// ForceHealths keeps what SetHealths sets for the next leader of a group of replicas that
 	// has none at the moment; nothing changes before that.
-	ForceHealths(ctx context.Context, o *isobar.HealthOrder) error
+	ForceHealths(ctx context.Context, o *isobar.HealthChange) error
 	// Overrides lists the health that operators set, sorted by service and
 	// address.
 	Overrides() []isobar.HealthOverride

@@ -248,15 +248,15 @@ type AcceptedConfig struct {
 	Leader string `json:"leader"` // whose file it is
 }
 
-// AcceptConfigOrder is the body of POST /v1/replicas/accept-config.
-type AcceptConfigOrder struct {
+// AcceptConfigRequest is the body of POST /v1/replicas/accept-config.
+type AcceptConfigRequest struct {
 	Digest string `json:"digest"` // as GET /v1/replicas shows it
 	Who    string `json:"who,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
 func (s *replicaAPI) postAcceptConfig(w http.ResponseWriter, r *http.Request, body []byte) {
-	var o AcceptConfigOrder
+	var o AcceptConfigRequest
 	if err := decodeOne(body, &o); err != nil || o.Digest == "" {
 		fail(w, http.StatusBadRequest, Problem{Error: "the body names no digest", Place: "body", Fix: `send {"digest": "..."}, as GET /v1/replicas shows it`})
 		return
@@ -285,7 +285,7 @@ func (s *replicaAPI) getReplicas(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *replicaAPI) postStepDown(w http.ResponseWriter, r *http.Request, body []byte) {
-	o, ok := order(w, r, body)
+	o, ok := operatorRequest(w, r, body)
 	if !ok {
 		return
 	}

@@ -57,7 +57,7 @@ func (s *Server) routes() http.Handler {
 	large("/v1/flows", s.state.getFlows)
 	mux.Handle("GET /v1/stream", s.metrics.count("GET /v1/stream", s.state.getStream))
 	s.chartRoutes(read, large, led)
-	s.orderRoutes(large, write, led)
+	s.operatorRoutes(large, write, led)
 	if s.opts.HealthChecks != nil {
 		large("/v1/verdicts", s.fleet.getVerdicts)
 		large("/v1/checkers", s.fleet.getCheckers)
@@ -83,8 +83,8 @@ func (s *Server) chartRoutes(read, large func(pattern string, h http.HandlerFunc
 	led("POST", "/v1/marks", maxHealthBytes, s.history.postMark)
 }
 
-// orderRoutes lists what operators order, and what changed by it.
-func (s *Server) orderRoutes(large func(pattern string, h http.HandlerFunc), write, led func(method, pattern string, limit int64, h writeFunc)) {
+// operatorRoutes lists the writes of operators, and what changed by it.
+func (s *Server) operatorRoutes(large func(pattern string, h http.HandlerFunc), write, led func(method, pattern string, limit int64, h writeFunc)) {
 	led("POST", "/v1/drain", maxHealthBytes, s.objects.postDrain)
 	led("POST", "/v1/undrain", maxHealthBytes, s.objects.postUndrain)
 	if s.opts.Operator != nil {

@@ -128,8 +128,8 @@ type MarkList struct {
 	Marks []SampleMark `json:"marks"`
 }
 
-// MarkOrder is the body of POST /v1/marks.
-type MarkOrder struct {
+// MarkRequest is the body of POST /v1/marks.
+type MarkRequest struct {
 	Text string    `json:"text"`
 	At   time.Time `json:"at,omitzero"`   // zero: now
 	Who  string    `json:"who,omitempty"` // empty: the address that the request came from
@@ -153,7 +153,7 @@ func (s *historyAPI) getMarks(w http.ResponseWriter, _ *http.Request) {
 
 // postMark answers POST /v1/marks: charts mark a moment.
 func (s *historyAPI) postMark(w http.ResponseWriter, r *http.Request, body []byte) {
-	var o MarkOrder
+	var o MarkRequest
 	err := decodeOne(body, &o)
 	now := time.Now()
 	if o.Text, o.Who = oneLine(o.Text), oneLine(o.Who); o.Who == "" {

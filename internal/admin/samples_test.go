@@ -136,22 +136,22 @@ type fixedHistory struct {
 
 func (f *fixedHistory) History(context.Context, string) ([]plan.Change, error) { return f.changes, nil }
 
-// board keeps marks.
-type board struct {
+// markLog keeps marks.
+type markLog struct {
 	mu    sync.Mutex
 	marks []admin.SampleMark
 	err   error
 }
 
-func (*board) Samples(string, bool) (samples.Series, bool) { return samples.Series{}, false }
+func (*markLog) Samples(string, bool) (samples.Series, bool) { return samples.Series{}, false }
 
-func (b *board) Marks() []admin.SampleMark {
+func (b *markLog) Marks() []admin.SampleMark {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.marks
 }
 
-func (b *board) Mark(m admin.SampleMark) error {
+func (b *markLog) Mark(m admin.SampleMark) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err == nil {
@@ -163,7 +163,7 @@ func (b *board) Mark(m admin.SampleMark) error {
 // TestMarks: moments are marked with a text of one line, now or within the last day, by who
 // may write.
 func TestMarks(t *testing.T) {
-	b := &board{}
+	b := &markLog{}
 	srv := start(t, newWorld(), func(o *admin.Options) { o.Charts = b })
 	if a := do(t, srv, "GET", "/v1/marks", ""); a.code != http.StatusOK || a.body != `{"marks":[]}`+"\n" {
 		t.Fatalf("none: %d %s", a.code, a.body)

@@ -55,15 +55,15 @@ func New(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
 	c := &core{opts: opts, metrics: m, bodies: budget{most: opts.MaxBodies}, decoded: newTurns(), answers: budget{most: opts.MaxAnswers}}
-	seen := &orders{core: c}
+	seen := &conditionalWrites{core: c}
 	guards := &access{core: c, writes: make(chan struct{}, maxWrites)}
 	s := &Server{
 		core: c, access: guards,
-		objects:  &objectAPI{core: c, orders: seen, draining: make(chan struct{}, maxDrains)},
-		loop:     &loopAPI{core: c, orders: seen, previews: make(chan struct{}, 1)},
+		objects:  &objectAPI{core: c, conditionalWrites: seen, draining: make(chan struct{}, maxDrains)},
+		loop:     &loopAPI{core: c, conditionalWrites: seen, previews: make(chan struct{}, 1)},
 		replicas: &replicaAPI{core: c, passed: http.NewServeMux()},
 		plans:    &planAPI{c}, fleet: &fleetAPI{c}, history: &historyAPI{c}, process: &processAPI{c},
-		state: &statusAPI{core: c, orders: seen, access: guards, streams: make(chan struct{}, maxStreams)},
+		state: &statusAPI{core: c, writes: seen, access: guards, streams: make(chan struct{}, maxStreams)},
 	}
 	s.handler = s.routes()
 	return s, nil

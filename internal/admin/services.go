@@ -28,7 +28,7 @@ type ServiceObject struct {
 // objectAPI reads and writes services, and the health of endpoints as operators set it.
 type objectAPI struct {
 	*core
-	*orders
+	*conditionalWrites
 
 	drains   sync.Mutex    // held from the check of a write that drains until it has happened
 	draining chan struct{} // a token for each drain of an endpoint that has it or waits for it

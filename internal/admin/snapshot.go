@@ -269,13 +269,13 @@ func (r *Remote) Restore(ctx context.Context, what *Restoration, force bool) err
 	})
 	what.Resume = slices.DeleteFunc(what.Resume, func(service string) bool {
 		return w.refuses("the end of the pause of "+cmp.Or(service, "all services"), func() error {
-			_, err := r.Resume(ctx, Order{Service: service, Reason: restored})
+			_, err := r.Resume(ctx, OperatorRequest{Service: service, Reason: restored})
 			return err
 		})
 	})
 	what.Pause = slices.DeleteFunc(what.Pause, func(p plan.Pause) bool {
 		return w.refuses("the pause of "+cmp.Or(p.Service, "all services"), func() error {
-			_, err := r.Pause(ctx, Order{Service: p.Service, Who: p.Who, Reason: p.Reason})
+			_, err := r.Pause(ctx, OperatorRequest{Service: p.Service, Who: p.Who, Reason: p.Reason})
 			return err
 		})
 	})

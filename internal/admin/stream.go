@@ -23,7 +23,7 @@ const (
 type statusAPI struct {
 	*core
 
-	orders  *orders
+	writes  *conditionalWrites
 	access  *access
 	live    live
 	flows   flowCache
@@ -151,6 +151,6 @@ func (s *statusAPI) detail(p *plan.Plan, name string) []byte {
 	view := viewPlan(p)
 	view.Services = []ServiceView{s.viewService(svc, overrides, s.opts.Fleet.Subscribers())}
 	return encoded(map[string]any{
-		"version": view.Version, "made": view.Made, "trigger": view.Trigger, "state": s.orders.operatorState(p, name), "service": view.Services[0],
+		"version": view.Version, "made": view.Made, "trigger": view.Trigger, "state": s.writes.operatorState(p, name), "service": view.Services[0],
 	})
 }

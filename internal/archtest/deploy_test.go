@@ -70,7 +70,7 @@ func TestAlertsHold(t *testing.T) {
 // Prometheus reads.
 func TestDashboardHolds(t *testing.T) {
 	root := moduleRoot(t)
-	var board struct {
+	var dashboard struct {
 		Panels []struct {
 			ID      int    `json:"id"`
 			Type    string `json:"type"`
@@ -80,7 +80,7 @@ func TestDashboardHolds(t *testing.T) {
 			} `json:"targets"`
 		} `json:"panels"`
 	}
-	if err := json.Unmarshal(read(t, filepath.Join(root, "deploy", "grafana", "isobar.json")), &board); err != nil {
+	if err := json.Unmarshal(read(t, filepath.Join(root, "deploy", "grafana", "isobar.json")), &dashboard); err != nil {
 		t.Fatal(err)
 	}
 	known := documentedMetrics(t, root)
@@ -88,7 +88,7 @@ func TestDashboardHolds(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("groups:\n- name: dashboard\n  rules:\n")
 	ids := map[int]bool{}
-	for _, p := range board.Panels {
+	for _, p := range dashboard.Panels {
 		if ids[p.ID] || p.Title == "" || (p.Type != "row" && len(p.Targets) == 0) {
 			t.Errorf("panel %d %q: no title, no query, or a number that stands twice", p.ID, p.Title)
 		}

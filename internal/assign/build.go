@@ -12,7 +12,7 @@ const (
 	maxTiers   = 3     // priorities below 0
 	tierScale  = 1_000 // weights of a tier sum to about this
 	tierSteady = 0.33  // a tier's weights stay while less than this share of it differs
-	tierFloor  = 0.05  // of what a site may carry: counts as its room at least
+	tierFloor  = 0.05  // of what a site may carry: counts as its headroom at least
 )
 
 // builder makes the assignments of a service's sources.
@@ -178,7 +178,7 @@ func (s *sourceState) tiers(t *terms, units, tier []int) {
 }
 
 // tierWeights sets the weights of one tier by headroom, at least 1 each. Sites
-// that are full count with a little room: what is left of it there is noise, and
+// that are full count with a little headroom: what is left of it there is noise, and
 // all of a zone's traffic must not go to whichever has a request/s more.
 func (v *view) tierWeights(tier []int, t int, headroom []float64) []isobar.LocalityWeight {
 	total, n := 0.0, 0

@@ -104,9 +104,9 @@ func drawManyPlaces(t *rapid.T) *world {
 // demand gives the clients demand that fills the service to a degree that is
 // drawn, and more than that.
 func (w *world) demand(t *rapid.T, when string) {
-	room, all := 0.0, 0.0
+	limits, all := 0.0, 0.0
 	for i := range w.places {
-		room += w.places[i].ceiling * w.places[i].nominal
+		limits += w.places[i].ceiling * w.places[i].nominal
 	}
 	for i := range w.clients {
 		w.clients[i].demand = math.Exp(rapid.Float64Range(0, 3).Draw(t, when))
@@ -114,7 +114,7 @@ func (w *world) demand(t *rapid.T, when string) {
 	}
 	fill := rapid.SampledFrom([]float64{0.1, 0.5, 0.8, 0.95, 0.999, 1.3}).Draw(t, "fill")
 	for i := range w.clients {
-		w.clients[i].demand *= fill * room / all
+		w.clients[i].demand *= fill * limits / all
 	}
 }
 

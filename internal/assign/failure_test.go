@@ -189,7 +189,7 @@ func TestFailuresInOtherModes(t *testing.T) {
 		want []float64
 	}{
 		{isobar.ModeObserve, []float64{0, 100, 0}},
-		{isobar.ModeBounded, []float64{0, 80, 20}}, // eastB has room for 50 points
+		{isobar.ModeBounded, []float64{0, 80, 20}}, // eastB has headroom for 50 points
 		{isobar.ModeFull, []float64{0, 50, 50}},
 	} {
 		in := input(sites(isobar.Healthy), source(east, 800, []float64{0, 1, 80}, 1, 0, 0))
@@ -202,8 +202,8 @@ func TestFailuresInOtherModes(t *testing.T) {
 }
 
 // What a failure sets free and a source that is new in the same turn do not
-// take the same room.
-func TestFailuresLeaveRoomForNewSources(t *testing.T) {
+// take the same headroom.
+func TestFailuresLeaveHeadroomForNewSources(t *testing.T) {
 	near := []float64{0, 1, 2}
 	for _, row := range []struct {
 		name  string

@@ -97,18 +97,18 @@ func (p *pacing) fitWants() (caps []float64) {
 	return p.caps()
 }
 
-// trim moves what exceeds the caps to the nearest sites with room below theirs,
+// trim moves what exceeds the caps to the nearest sites with headroom below theirs,
 // and reports whether there was anything to move.
 func (p *pacing) trim(caps []float64) bool {
 	load, probes := p.t.loads(p.sources, p.want), probeLoads(p.t, p.sources)
 	over := false
 	excess := make([]float64, len(caps)) // fraction of the load without probes, which stay
-	room := make([]float64, len(caps))
+	headroom := make([]float64, len(caps))
 	for l := range caps {
 		if e := load[l] - caps[l]; e > caps[l]*(slackFactor-1) && e > tiny {
 			excess[l], over = min(1, e/max(tiny, load[l]-probes[l])), true
 		} else if p.t.view.use[l] {
-			room[l] = max(0, caps[l]-load[l])
+			headroom[l] = max(0, caps[l]-load[l])
 		}
 	}
 	if !over {
@@ -127,10 +127,10 @@ func (p *pacing) trim(caps []float64) bool {
 			}
 		}
 	}
-	trimmed.nearest(room, func(i, l int) bool {
+	trimmed.nearest(headroom, func(i, l int) bool {
 		return p.sources[i].member(l, p.from.of(i), p.want.of(i)) && trimmed.unbounded(i, l)
 	})
-	trimmed.nearest(room, trimmed.unbounded)
+	trimmed.nearest(headroom, trimmed.unbounded)
 	trimmed.rest()
 	return true
 }

@@ -110,10 +110,10 @@ func TestSeveralProbes(t *testing.T) {
 	wantShares(t, decide(t, in), 0, 1, 1, 98)
 }
 
-// A site that has no room for a probe, because of what is there that does not
+// A site that has no headroom for a probe, because of what is there that does not
 // obey, gets it nevertheless; and whatever becomes of it, it keeps nobody else
 // from relieving another site.
-func TestAProbeWithoutRoomHoldsUpNobody(t *testing.T) {
+func TestAProbeWithoutHeadroomHoldsUpNobody(t *testing.T) {
 	for _, unmanaged := range []float64{0, 78, 100} { // of 100, with a ceiling of 80
 		full := site(asia, 100)
 		full.Unmanaged = unmanaged
@@ -128,7 +128,7 @@ func TestAProbeWithoutRoomHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// What others send to a site that is full makes room for a probe, and they move
+// What others send to a site that is full makes headroom for a probe, and they move
 // on as fast as ever.
 func TestAProbeTakesItsPlaceAmongOthers(t *testing.T) {
 	sites := []assign.Site{site(east, 1000), site(west, 1000), site(asia, 10)}
@@ -156,12 +156,12 @@ func TestProbesComeOnTopOfWhatMayNotLeave(t *testing.T) {
 	wantShares(t, out, 1, 0, 0, 100)
 }
 
-// Who wants to go where there is no room, because somebody else has no choice
+// Who wants to go where there is no headroom, because somebody else has no choice
 // but to stay, waits alone.
 func TestWhoCanNotMoveHoldsUpNobodyElse(t *testing.T) {
 	in := input([]assign.Site{site(east, 1000), site(eastB, 1000), site(west, 100)},
 		source(asia, 100, []float64{9, 10, 11}, 1, 0, 0), // all the way from one site to another
-		source(east, 100, []float64{0, 1, 80}, 1, 0, 0),  // to where there is no room
+		source(east, 100, []float64{0, 1, 80}, 1, 0, 0),  // to where there is no headroom
 		source(west, 60, []float64{80, 80, 0}, 0, 0, 1))  // may not go elsewhere
 	in.Sources[2].Forbidden = []bool{true, true, false}
 	out := decide(t, in)

@@ -197,7 +197,7 @@ func TestRoundingMatchesTheDumbTwin(t *testing.T) {
 	})
 }
 
-// A unit more never takes a site above its limit while another has room.
+// A unit more never takes a site above its limit while another has headroom.
 func TestRoundingKeepsCeilings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		demand := rapid.Float64Range(10, 1e6).Draw(t, "demand")

@@ -145,7 +145,7 @@ func (s *step) entersSmall(l int) bool {
 
 // takeBack spreads what a source would send to site l over its other sites, first
 // to those that it is leaving, then to the nearest. It reports whether there was
-// room; else nothing changes.
+// headroom; else nothing changes.
 func (s *step) takeBack(l int, load, full []float64) bool {
 	space := func(k int) float64 {
 		switch {

@@ -92,7 +92,7 @@ func TestEnteringWaitsForLeaving(t *testing.T) {
 }
 
 // One source may enter a site faster than another leaves it: then it goes only as
-// far as there is room.
+// far as there is headroom.
 func TestEnteringKeepsTheCeiling(t *testing.T) {
 	sites := []assign.Site{site(east, 1000), site(eastB, 5000)}
 	in := input(sites, source(east, 800, []float64{0, 1}, 1, 0), source(eastB, 2000, []float64{1, 0}, 0, 1))
@@ -168,7 +168,7 @@ func TestEntryAndExit(t *testing.T) {
 }
 
 // The ceiling goes before the entry threshold.
-func TestASmallShareEntersWhenNobodyElseHasRoom(t *testing.T) {
+func TestASmallShareEntersWithoutHeadroomElsewhere(t *testing.T) {
 	in := input([]assign.Site{site(east, 12_400), site(west, 100)}, source(east, 9_980, []float64{0, 80}, 9_920.0/9_980, 60.0/9_980))
 	wantShares(t, decide(t, in), 0, 99.4, 0.6)
 }
@@ -287,19 +287,19 @@ func TestSharesComeBack(t *testing.T) {
 	wantShares(t, decide(t, then(in, start)), 0, 11, 89)
 }
 
-// What is too little to enter stays where it is, if there is room; else it
+// What is too little to enter stays where it is, if there is headroom; else it
 // enters, and the reasons say so.
-func TestSmallSharesEnterOnlyWithoutRoomElsewhere(t *testing.T) {
+func TestSmallSharesEnterOnlyWithoutHeadroomElsewhere(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		room   float64 // of the site in use, above its load
-		shares []float64
-		full   bool
+		name     string
+		headroom float64 // of the site in use, above its load
+		shares   []float64
+		full     bool
 	}{
 		{"room", 10, []float64{100, 0}, false},
 		{"full", 0, []float64{99.4, 0.6}, true},
 	} {
-		in := input([]assign.Site{site(east, (994+row.room)/0.8), site(west, 1000)}, source(east, 1000, []float64{0, 80}, 0.994, 0.006))
+		in := input([]assign.Site{site(east, (994+row.headroom)/0.8), site(west, 1000)}, source(east, 1000, []float64{0, 80}, 0.994, 0.006))
 		out := decide(t, in)
 		wantShares(t, out, 0, row.shares...)
 		if got := reason(&out.Sources[0], assign.ReasonFull); (got != "") != row.full || row.full && !strings.Contains(got, " enter 1 locality, less than 1%:") {
@@ -313,7 +313,7 @@ func TestSmallSharesEnterOnlyWithoutRoomElsewhere(t *testing.T) {
 }
 
 // Forty edge zones of which none gets half a point relieve a core that is too
-// full for its demand: nobody else has room, so each enters with what it gets.
+// full for its demand: nobody else has headroom, so each enters with what it gets.
 func TestManySmallSitesRelieveAFullOne(t *testing.T) {
 	sites, distance, target := []assign.Site{site(east, 6000)}, []float64{0}, []float64{4800.0 / 6200}
 	for i := range 40 {

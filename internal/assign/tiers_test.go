@@ -78,7 +78,7 @@ func TestTiersStayWhileNothingElseChanges(t *testing.T) {
 // waterfall is a stand-in for the solver: the nearest pairs first, ceilings and
 // bars kept, all ceilings raised alike until it fits.
 func waterfall(sites []assign.Site, sources []assign.Source, maxShed float64) (prices []float64, shed float64) {
-	demand, room := 0.0, 0.0
+	demand, headroom := 0.0, 0.0
 	for _, s := range sources {
 		demand += s.Demand
 	}
@@ -86,15 +86,15 @@ func waterfall(sites []assign.Site, sources []assign.Source, maxShed float64) (p
 	for i := range sites {
 		sites[i].Scale = 1
 		limits[i] = sites[i].Limit()
-		room += limits[i]
+		headroom += limits[i]
 	}
-	if demand <= 0 || room <= 0 {
+	if demand <= 0 || headroom <= 0 {
 		return nil, 0
 	}
-	if demand > room {
-		shed = min(maxShed, 1-room/demand)
+	if demand > headroom {
+		shed = min(maxShed, 1-headroom/demand)
 	}
-	factor := max(1, demand*(1-shed)/room*(1+1e-9))
+	factor := max(1, demand*(1-shed)/headroom*(1+1e-9))
 	for !pour(sites, sources, limits, factor, shed) {
 		factor *= 1.05
 	}
@@ -178,9 +178,9 @@ func normalise(v []float64) {
 	}
 }
 
-// What two sources lose at once is not put twice into the same room: the nearer
+// What two sources lose at once is not put twice into the same headroom: the nearer
 // one fills it, and what of the other no longer fits goes on to the next.
-func TestRoomIsTakenOnce(t *testing.T) {
+func TestHeadroomIsTakenOnce(t *testing.T) {
 	fromEast, fromAsia := []float64{0, 1, 80}, []float64{5, 6, 90}
 	in := input([]assign.Site{site(east, 1000), site(eastB, 150), site(west, 1000)},
 		source(asia, 100, fromAsia, 1, 0, 0), source(east, 100, fromEast, 1, 0, 0))

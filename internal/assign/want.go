@@ -49,7 +49,7 @@ func wantAll(t *terms, sources []sourceState, from shares) shares {
 	return want
 }
 
-// wantIdle is wantAll for a source without demand. Room is what the published
+// wantIdle is wantAll for a source without demand. Headroom is what the published
 // shares of the others leave.
 func (s *sourceState) wantIdle(t *terms, from, want, headroom []float64) {
 	switch {

@@ -186,9 +186,9 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	out.Low, out.Safe, out.Median, out.High = at(tail)/widen, at(safeTail), at(0.5), at(1-tail)*widen
 	part := min(1, interval(rate[:], sum)/interval(prior.rate[:], 1))
 	out.Known = part <= leastGain && out.High <= widest*out.Low
-	room := max(0, below(prior.rate[:], cellsOf(p.PerUnit)-float64(m.low))-safeTail)
-	room *= min(1, part/leastGain) * (1 - ramp(m.failing, 0.01, 0.05))
-	out.Plan = m.plan(p, &out, at(safeTail+room))
+	margin := max(0, below(prior.rate[:], cellsOf(p.PerUnit)-float64(m.low))-safeTail)
+	margin *= min(1, part/leastGain) * (1 - ramp(m.failing, 0.01, 0.05))
+	out.Plan = m.plan(p, &out, at(safeTail+margin))
 	out.Quick = math.Exp2(step * (float64(m.fast) + quick(&joint, cellsOf(out.Plan)-float64(m.low))))
 	return out
 }

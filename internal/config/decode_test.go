@@ -98,16 +98,16 @@ func TestLimits(t *testing.T) {
 // A matrix of 650 regions has 210,000 pairs. Its short values took more memory than documents
 // of this size might.
 func TestLatenciesOfManyPairs(t *testing.T) {
-	for _, form := range []string{"  - {from: r%d, to: r%d, ms: 5}\n", "  - {\"from\": \"r%d\", \"to\": \"r%d\", \"ms\": 5}\n"} {
+	for _, layout := range []string{"  - {from: r%d, to: r%d, ms: 5}\n", "  - {\"from\": \"r%d\", \"to\": \"r%d\", \"ms\": 5}\n"} {
 		var b strings.Builder
 		b.WriteString("services: []\nnetwork:\n  latency_ms:\n")
 		for from := range 650 {
 			for to := range from {
-				fmt.Fprintf(&b, form, from, to)
+				fmt.Fprintf(&b, layout, from, to)
 			}
 		}
 		if _, _, err := config.Decode("x", []byte(b.String())); err != nil {
-			t.Errorf("%.30q: %.200v", form, err)
+			t.Errorf("%.30q: %.200v", layout, err)
 		}
 	}
 }

@@ -80,11 +80,11 @@ func readLimit(v strict.Value) (isobar.Limit, strict.Value) {
 }
 
 func metricHint(s string) string {
-	const form = "write rate, in_flight, utilization, cpu_utilization, mem_utilization, application_utilization, or named_metrics.NAME"
+	const hint = "write rate, in_flight, utilization, cpu_utilization, mem_utilization, application_utilization, or named_metrics.NAME"
 	if _, err := isobar.ParseLimitMetric(isobar.NamedMetrics + s); err == nil && !strings.HasPrefix(s, isobar.NamedMetrics) {
-		return form + "; if endpoints name it so themselves, " + isobar.NamedMetrics + s
+		return hint + "; if endpoints name it so themselves, " + isobar.NamedMetrics + s
 	}
-	return form + ", where NAME has at most 128 printable characters, no blanks and no quotes"
+	return hint + ", where NAME has at most 128 printable characters, no blanks and no quotes"
 }
 
 // checkLimits warns where limits have no effect.

@@ -32,7 +32,7 @@ func (l *listener) checked() (string, bool) {
 	if l.at == nil {
 		return l.address, l.insecure
 	}
-	const form = "write it as IP:port, for example 127.0.0.1:18000 or [::1]:18000"
+	const hint = "write it as IP:port, for example 127.0.0.1:18000 or [::1]:18000"
 	host, port, _ := strings.Cut(l.address, ":")
 	_, notPort := strconv.ParseUint(port, 10, 16)
 	switch {
@@ -48,7 +48,7 @@ func (l *listener) checked() (string, bool) {
 	}
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || ap.Addr().Zone() != "" {
-		l.at.Errorf(form, "%q is not an address to listen on", l.address)
+		l.at.Errorf(hint, "%q is not an address to listen on", l.address)
 		return l.address, l.insecure
 	}
 	if !ap.Addr().Unmap().IsLoopback() && !l.insecure && !l.secure {

@@ -34,7 +34,7 @@ func FuzzDecodeScenario(f *testing.F) {
 		known := map[string]bool{}
 		for i := range s.Services {
 			known[s.Services[i].Name] = true
-			mustHaveRoom(t, &s.Services[i])
+			mustHaveCapacity(t, &s.Services[i])
 		}
 		if err := config.CheckCalls(s.Services); err != nil {
 			t.Error(err)
@@ -61,8 +61,8 @@ func FuzzDecodeScenario(f *testing.F) {
 	})
 }
 
-// mustHaveRoom: each locality is there once, has endpoints of its own and a rate.
-func mustHaveRoom(t *testing.T, s *isobar.Service) {
+// mustHaveCapacity: each locality is there once, has endpoints of its own and a rate.
+func mustHaveCapacity(t *testing.T, s *isobar.Service) {
 	t.Helper()
 	sites := map[isobar.Locality]bool{}
 	for i := range s.Localities {

@@ -138,8 +138,8 @@ func (h *healthWatch) feedReports(p *plan.Plan) {
 				h.clients.Failed = append(h.clients.Failed, health.Served{Service: s.Spec.Name, Locality: at})
 			}
 		}
-		if len(s.Findings.Unreachable) > 0 {
-			h.release(s.Spec.Name, s.Findings.Unreachable...)
+		if len(s.Deviations.Unreachable) > 0 {
+			h.release(s.Spec.Name, s.Deviations.Unreachable...)
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/xds"
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
@@ -52,7 +51,7 @@ func (p *parts) Collect(time.Time) []load.StreamWindow { return nil }
 func (p *parts) Release()                              {}
 func (p *parts) Refresh()                              {}
 func (p *parts) Publish(*view.Set)                     {}
-func (p *parts) Subscriptions() []xds.Subscription     { return nil }
+func (p *parts) Subscriptions() []load.Subscription    { return nil }
 
 func (p *parts) LoadPlan() (*plan.Saved, error) { return p.stored, nil }
 

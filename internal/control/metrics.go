@@ -197,7 +197,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 		collectRollout(ch, s)
-		for _, d := range s.Findings.Deviating {
+		for _, d := range s.Deviations.Deviating {
 			gauge(descDeviation, d.Points/100, name, d.Source.String(), d.Cause)
 		}
 		collectSites(gauge, p, s, exceptions)

@@ -193,7 +193,7 @@ func (l *Loop) present(ctx context.Context, topology *isobar.Topology, operators
 	return ask(ctx, l, func() *plan.Turn {
 		current := l.Current()
 		return &plan.Turn{
-			Now: time.Now(), Interval: l.opts.timing().Interval, Watched: watched(l.opts.Clients.Subscriptions(), nil), Paused: current.Paused,
+			Now: time.Now(), Interval: l.opts.timing().Interval, Subscribed: subscribed(l.opts.Clients.Subscriptions(), nil), Paused: current.Paused,
 			Previous: current, Version: current.Version + 1, Topology: topology, Health: l.health.monitor.Table(operators),
 		}
 	})

@@ -11,7 +11,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/xds"
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
@@ -48,7 +47,7 @@ type Reports interface {
 // Clients is the stream layer: it gets each plan's views, and returns the subscriptions.
 type Clients interface {
 	Publish(set *view.Set)
-	Subscriptions() []xds.Subscription
+	Subscriptions() []load.Subscription
 }
 
 // State keeps the plan across restarts.

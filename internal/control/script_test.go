@@ -20,7 +20,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // TestScripts plays the scripts in testdata/script, which are the specification of the loop:
@@ -391,7 +390,7 @@ func (w *world) disk(works bool) {
 	}
 }
 
-func (w *world) Subscriptions() (out []xds.Subscription) {
+func (w *world) Subscriptions() (out []load.Subscription) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for source, c := range w.senders {
@@ -399,11 +398,11 @@ func (w *world) Subscriptions() (out []xds.Subscription) {
 			continue
 		}
 		for service := range c.rates {
-			out = append(out, xds.Subscription{Locality: source, Service: service, Streams: clientsEach, Acked: clientsEach, AckedAt: c.opened})
+			out = append(out, load.Subscription{Source: source, Service: service, Streams: clientsEach, Acked: clientsEach, AckedAt: c.opened})
 		}
 	}
-	slices.SortFunc(out, func(a, b xds.Subscription) int {
-		return strings.Compare(a.Service+" "+a.Locality.String(), b.Service+" "+b.Locality.String())
+	slices.SortFunc(out, func(a, b load.Subscription) int {
+		return strings.Compare(a.Service+" "+a.Source.String(), b.Service+" "+b.Source.String())
 	})
 	return out
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // reapply carries the current weights over to the present topology and health.
@@ -124,7 +123,7 @@ func (l *Loop) turn(now time.Time, before *plan.Plan, windows []load.StreamWindo
 	turn.Topology, l.decider.operators = l.opts.Topology.State()
 	timing := l.opts.timing()
 	turn.Interval, turn.Degradation, turn.Ages = timing.Interval, timing.Degradation, l.ages(turn.Now)
-	turn.Watched = watched(l.opts.Clients.Subscriptions(), turn.Topology)
+	turn.Subscribed = subscribed(l.opts.Clients.Subscriptions(), turn.Topology)
 	turn.Health = l.health.monitor.Table(l.decider.operators)
 	return turn
 }
@@ -160,11 +159,11 @@ func (l *Loop) show(p *plan.Plan) {
 	l.waiters.wake()
 }
 
-// watched returns which sources watch which services of a topology: names without a service, of
+// subscribed returns the subscriptions to services of a topology: names without a service, of
 // which clients may have millions, cost the planner nothing. nil = also services that may come.
-func watched(subscriptions []xds.Subscription, topology *isobar.Topology) []plan.Watched {
+func subscribed(subscriptions []load.Subscription, topology *isobar.Topology) []load.Subscription {
 	n := 0
-	known := func(s *xds.Subscription) bool {
+	known := func(s *load.Subscription) bool {
 		if topology == nil {
 			return true
 		}
@@ -176,10 +175,10 @@ func watched(subscriptions []xds.Subscription, topology *isobar.Topology) []plan
 			n++
 		}
 	}
-	out := make([]plan.Watched, 0, n)
+	out := make([]load.Subscription, 0, n)
 	for i := range subscriptions {
 		if s := &subscriptions[i]; known(s) {
-			out = append(out, plan.Watched{Service: s.Service, Source: s.Locality, Streams: s.Streams, Acked: s.AckedAt})
+			out = append(out, *s)
 		}
 	}
 	return out

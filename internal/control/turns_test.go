@@ -14,7 +14,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // serve replaces all services.
@@ -206,8 +205,8 @@ type reporters struct {
 	failing sync.Map // zone → fraction of its requests that fail
 }
 
-func (r *reporters) Subscriptions() []xds.Subscription {
-	return []xds.Subscription{{Locality: isobar.MustLocality("east/a"), Service: "web", Streams: r.nodes, Acked: r.nodes, AckedAt: r.opened}}
+func (r *reporters) Subscriptions() []load.Subscription {
+	return []load.Subscription{{Source: isobar.MustLocality("east/a"), Service: "web", Streams: r.nodes, Acked: r.nodes, AckedAt: r.opened}}
 }
 
 func (r *reporters) Collect(now time.Time) []load.StreamWindow {

@@ -25,10 +25,10 @@ type contents struct {
 	// them; a server that is alone has none. See [Registry.Lead].
 	own, ownAwaited map[string]isobar.Object
 
-	network *isobar.Network
-	health  health.Table
-	origins origins // of health
-	orders  []Order // of operators, the newest last; not saved
+	network       *isobar.Network
+	health        health.Table
+	origins       origins        // of health
+	healthChanges []HealthChange // of operators, the newest last; not saved
 	// fileSeen says that the file was read in this process. Before, endpoints
 	// that an override names may still come.
 	fileSeen bool
@@ -250,8 +250,8 @@ func (c contents) setHealth(service, address string, h isobar.HealthStatus, by o
 	return c, nil
 }
 
-// order carries out what an operator orders. The next revision has it.
-func (c contents) order(o *isobar.HealthOrder, now time.Time) (contents, error) {
+// order sets health as an operator asks. The next revision has it.
+func (c contents) order(o *isobar.HealthChange, now time.Time) (contents, error) {
 	before, by := c.health, origin{since: now, who: o.Who, reason: o.Reason}
 	for _, a := range o.Addresses {
 		var err error
@@ -259,13 +259,13 @@ func (c contents) order(o *isobar.HealthOrder, now time.Time) (contents, error) 
 			return c, err
 		}
 	}
-	next := Order{HealthOrder: *o, Revision: c.revision + 1}
+	next := HealthChange{HealthChange: *o, Revision: c.revision + 1}
 	next.Addresses = slices.Clone(o.Addresses)
 	if svc, ok := c.effective(o.Service); ok {
-		next.What = whatOf(&svc.Service, &next.HealthOrder, before)
+		next.What = whatOf(&svc.Service, &next.HealthChange, before)
 	}
-	kept := c.orders[max(0, len(c.orders)+1-maxOrders):]
-	c.orders = append(slices.Clone(kept), next)
+	kept := c.healthChanges[max(0, len(c.healthChanges)+1-maxHealthChanges):]
+	c.healthChanges = append(slices.Clone(kept), next)
 	return c, nil
 }
 

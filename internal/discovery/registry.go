@@ -79,12 +79,12 @@ type Registry struct {
 
 // state is what readers get. Immutable.
 type state struct {
-	topology *isobar.Topology
-	health   health.Table
-	origins  origins                           // of the health that operators set
-	orders   []Order                           // the newest last
-	objects  []isobar.Object                   // sorted by name
-	marks    func() (map[string][]byte, error) // health and origins as entries that replicas share
+	topology      *isobar.Topology
+	health        health.Table
+	origins       origins                           // of the health that operators set
+	healthChanges []HealthChange                    // the newest last
+	objects       []isobar.Object                   // sorted by name
+	marks         func() (map[string][]byte, error) // health and origins as entries that replicas share
 }
 
 // Open loads what was saved. The topology holds the API's services from then
@@ -187,9 +187,9 @@ func (r *Registry) Delete(name string, ifMatch uint64) (topology uint64, err err
 	return r.change(func(c contents) (contents, error) { return c.remove(name, ifMatch) })
 }
 
-// SetHealths carries out an order: it overrides the health of endpoints of any service, of
+// SetHealths overrides the health of endpoints of any service, of
 // all of them or none, until the endpoints go. It remembers who ordered it, and why.
-func (r *Registry) SetHealths(o *isobar.HealthOrder) (topology uint64, err error) {
+func (r *Registry) SetHealths(o *isobar.HealthChange) (topology uint64, err error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	return r.change(func(c contents) (contents, error) { return c.order(o, now) })
 }
@@ -309,7 +309,7 @@ func (r *Registry) putInForce(c contents) {
 	r.now = c
 	objects := c.objects()
 	r.state.Store(&state{
-		topology: c.topology(objects), health: c.health, origins: c.origins, orders: c.orders, objects: objects,
+		topology: c.topology(objects), health: c.health, origins: c.origins, healthChanges: c.healthChanges, objects: objects,
 		marks: sync.OnceValues(contents{health: c.health, origins: c.origins}.entries),
 	})
 	r.metrics.show(objects, len(c.conflicts()))
@@ -400,10 +400,10 @@ func localitiesOf(t *isobar.Topology, service string) map[string]isobar.Locality
 	return out
 }
 
-// Ordered returns the orders in force that came after a revision of the topology, up to another.
-func (r *Registry) Ordered(after, upTo uint64) []Order {
-	var out []Order
-	for _, o := range r.state.Load().orders {
+// HealthChanges returns the changes in force that came after a revision of the topology, up to another.
+func (r *Registry) HealthChanges(after, upTo uint64) []HealthChange {
+	var out []HealthChange
+	for _, o := range r.state.Load().healthChanges {
 		if o.Revision > after && o.Revision <= upTo {
 			out = append(out, o)
 		}

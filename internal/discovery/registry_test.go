@@ -51,7 +51,7 @@ func put(t *testing.T, r *discovery.Registry, s isobar.Service) isobar.Object {
 
 // setHealth orders the health of one endpoint.
 func setHealth(r *discovery.Registry, service, address string, h isobar.HealthStatus) (topology uint64, err error) {
-	return r.SetHealths(&isobar.HealthOrder{Service: service, Addresses: []string{address}, Status: h})
+	return r.SetHealths(&isobar.HealthChange{Service: service, Addresses: []string{address}, Status: h})
 }
 
 func names(r *discovery.Registry) string {

@@ -218,9 +218,9 @@ func (r *Registry) share(next contents) error {
 	return nil
 }
 
-// ForceHealths keeps an order for the next leader of a group that has none, or returns
+// ForceHealths keeps a health change for the next leader of a group that has none, or returns
 // isobar.ErrUnavailable. Nothing changes on this replica before that leader's first plan.
-func (r *Registry) ForceHealths(ctx context.Context, o *isobar.HealthOrder) error {
+func (r *Registry) ForceHealths(ctx context.Context, o *isobar.HealthChange) error {
 	if r.opts.Shared == nil {
 		return fmt.Errorf("%w: this server belongs to no group of replicas", isobar.ErrUnavailable)
 	}

@@ -246,19 +246,19 @@ func TestReadComesBack(t *testing.T) {
 	}
 }
 
-func TestTheBellAsksAllAtOnce(t *testing.T) {
+func TestTheTriggerAsksAllAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var bell filewatch.Trigger
-		bell.Fire() // nobody is there yet
-		first, second := follow(t, filewatch.Options{Trigger: &bell, Poll: time.Hour}), follow(t, filewatch.Options{Trigger: &bell, Poll: time.Hour})
+		var trigger filewatch.Trigger
+		trigger.Fire() // nobody is there yet
+		first, second := follow(t, filewatch.Options{Trigger: &trigger, Poll: time.Hour}), follow(t, filewatch.Options{Trigger: &trigger, Poll: time.Hour})
 		after(time.Second)
 		first.want(t, 1)
-		bell.Fire()
+		trigger.Fire()
 		after(time.Millisecond)
 		first.want(t, 2)
 		second.want(t, 2)
 		first.stop()
-		bell.Fire()
+		trigger.Fire()
 		after(time.Millisecond)
 		first.want(t, 2)
 		second.want(t, 3)

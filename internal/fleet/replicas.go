@@ -260,13 +260,13 @@ func (g *replicaGroup) killLeader(ctx context.Context) {
 
 // Mark marks the present moment in the charts of all replicas.
 func (g *replicaGroup) Mark(text string) {
-	o := admin.MarkOrder{Text: text, At: time.Now(), Who: "demo"}
+	o := admin.MarkRequest{Text: text, At: time.Now(), Who: "demo"}
 	g.marking.Go(func() { g.markAll(o) })
 }
 
 // markAll marks a moment until all replicas that run have it. The leader may be killed
 // before its next plan brings the mark to the others.
-func (g *replicaGroup) markAll(o admin.MarkOrder) {
+func (g *replicaGroup) markAll(o admin.MarkRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), takeoverSpan)
 	defer cancel()
 	for all := false; !all && ctx.Err() == nil; {

@@ -70,7 +70,7 @@ type Options struct {
 	Registerer prometheus.Registerer // default: metrics are kept but not exported
 }
 
-// Server serves health discovery in all its forms. It is safe for concurrent use.
+// Server serves health discovery in all its API versions. It is safe for concurrent use.
 type Server struct {
 	opts    Options
 	log     *slog.Logger
@@ -360,7 +360,7 @@ const (
 	fetchMethod  = "FetchHealthCheck"
 )
 
-// Register makes r serve health discovery in all its forms. The gRPC server
+// Register makes r serve health discovery in all its API versions. The gRPC server
 // must have been made with [rpc.ServerCodec]: the first message of old
 // checkers can be read from its bytes only.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
@@ -386,7 +386,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	}
 }
 
-// fetcher serves single requests. All forms are read with the types of v3:
+// fetcher serves single requests. All API versions are read with the types of v3:
 // some Envoys report in a way of v3 on services of v2.
 func (s *Server) fetcher(name string, api rpc.APIVersion) grpc.MethodHandler {
 	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {

@@ -40,7 +40,7 @@ func BenchmarkObserve(b *testing.B) {
 					m[j].Status = isobar.Unhealthy
 				}
 			}
-			w.book.Observe(health.Observation{Now: now, Reports: m, Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
+			w.table.Observe(health.Observation{Now: now, Reports: m, Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
 		}
 		w.now = w.now.Add(interval)
 	}
@@ -58,7 +58,7 @@ func BenchmarkStatus(b *testing.B) {
 	}
 	w := newWorld(b, topology(checked...), checkersIn(1, zoneA, zoneB, zoneC))
 	w.run(2 * interval)
-	table := health.Table{}.WithVerdicts(w.book.Verdicts())
+	table := health.Table{}.WithVerdicts(w.table.Verdicts())
 	for b.Loop() {
 		for i := range all {
 			known := table.Of(all[i].Name)

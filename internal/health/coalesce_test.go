@@ -124,12 +124,12 @@ func TestFlapping(t *testing.T) {
 	c := health.NewCoalescer(tick)
 	var drains health.Drains
 	pushes := map[string][]time.Time{}
-	published := w.book.Verdicts()
+	published := w.table.Verdicts()
 	push := func(names []string) {
 		for _, s := range names {
 			pushes[s] = append(pushes[s], w.now)
 		}
-		published = published.Adopt(w.book.Verdicts(), names...)
+		published = published.Adopt(w.table.Verdicts(), names...)
 		drains.Observe(w.now, w.topology, health.Table{}.WithVerdicts(published))
 		for i := range services {
 			if n := len(drains.Current().Of(services[i].Name)); n > 2 {

@@ -65,7 +65,7 @@ type Drains struct {
 	current  *Drained
 	topology *isobar.Topology // last seen
 	table    Table
-	room     []ward // memory for those of a service
+	buffer   []ward // memory for those of a service
 }
 
 type drainState struct {

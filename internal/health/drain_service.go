@@ -55,7 +55,7 @@ func (d *Drains) service(now time.Time, spec *isobar.Service, table Table) []dra
 // draining are on their way out on purpose and say nothing, nor do those that
 // wait for their first verdict. The list is good until the next call.
 func (d *Drains) wards(spec *isobar.Service, table Table) []ward {
-	out := d.room[:0]
+	out := d.buffer[:0]
 	known := table.Of(spec.Name)
 	for i := range spec.Localities {
 		sl := &spec.Localities[i]
@@ -81,7 +81,7 @@ func (d *Drains) wards(spec *isobar.Service, table Table) []ward {
 		}
 		out = append(out, w)
 	}
-	d.room = out
+	d.buffer = out
 	return out
 }
 

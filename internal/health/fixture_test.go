@@ -86,7 +86,7 @@ type fataler interface {
 type world struct {
 	fataler
 
-	book      *health.VerdictTable
+	table     *health.VerdictTable
 	topology  *isobar.Topology
 	checkers  []health.Checker
 	placement health.Placement
@@ -101,7 +101,7 @@ type world struct {
 
 func newWorld(t fataler, top *isobar.Topology, checkers []health.Checker) *world {
 	w := &world{fataler: t, topology: top, checkers: checkers, now: start, silent: map[string]bool{}}
-	w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, health.Saved{}, start)
+	w.table = health.NewVerdictTable(health.Settings{ReportInterval: interval}, health.Saved{}, start)
 	w.all(isobar.Healthy)
 	return w
 }
@@ -140,7 +140,7 @@ func (w *world) step() (changed []string) {
 		w.place()
 	}
 	w.now = w.now.Add(interval)
-	out := w.book.Observe(health.Observation{Now: w.now, Reports: w.reports(), Checkers: w.checkers, Placement: w.placement, Topology: w.topology, Clients: w.clients})
+	out := w.table.Observe(health.Observation{Now: w.now, Reports: w.reports(), Checkers: w.checkers, Placement: w.placement, Topology: w.topology, Clients: w.clients})
 	w.ignored += out.Ignored
 	changed = slices.Concat(out.Moved, out.Changed)
 	slices.Sort(changed)
@@ -155,13 +155,13 @@ func (w *world) run(d time.Duration) {
 
 // status is the verdict as clients see it: Unknown if there is none.
 func (w *world) status(service, address string) isobar.HealthStatus {
-	h, _ := w.book.Verdicts().Status(service, address)
+	h, _ := w.table.Verdicts().Status(service, address)
 	return h
 }
 
 func (w *world) verdict(service, address string) health.Verdict {
 	w.Helper()
-	list := w.book.Explain(service)
+	list := w.table.Explain(service)
 	i := slices.IndexFunc(list, func(v health.Verdict) bool { return v.Address == address })
 	if i < 0 {
 		w.Fatalf("no endpoint %s in %s", address, service)
@@ -171,7 +171,7 @@ func (w *world) verdict(service, address string) health.Verdict {
 
 // count counts the endpoints of a service with a verdict.
 func (w *world) count(service string, h isobar.HealthStatus) (n int) {
-	for _, v := range w.book.Explain(service) {
+	for _, v := range w.table.Explain(service) {
 		if v.Status == h {
 			n++
 		}

@@ -21,12 +21,12 @@ func FuzzSaved(f *testing.F) {
 			return
 		}
 		w := one(t)
-		w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, saved, start)
+		w.table = health.NewVerdictTable(health.Settings{ReportInterval: interval}, saved, start)
 		w.run(3 * interval)
-		if len(w.book.Explain("web")) != 3 {
+		if len(w.table.Explain("web")) != 3 {
 			t.Error("endpoints are missing")
 		}
-		again := w.book.Save()
+		again := w.table.Save()
 		if _, err := json.Marshal(again); err != nil {
 			t.Error(err)
 		}

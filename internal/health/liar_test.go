@@ -149,7 +149,7 @@ func TestAKilledCheckerIsReplaced(t *testing.T) {
 	top := topology(service("web", 20, zoneA, zoneB, zoneC))
 	w := newWorld(t, top, checkersIn(2, zoneA, zoneB, zoneC))
 	w.run(10 * time.Second)
-	before := w.book.Verdicts()
+	before := w.table.Verdicts()
 	share := w.placement.Of("eu/b-1")
 	if len(share) == 0 {
 		t.Fatal("the checker has nothing to do")
@@ -175,12 +175,12 @@ func TestAKilledCheckerIsReplaced(t *testing.T) {
 		}
 	}
 	w.run(2 * time.Minute)
-	if w.book.Verdicts() != before {
-		t.Errorf("verdicts changed on %v", before.Changed(w.book.Verdicts()))
+	if w.table.Verdicts() != before {
+		t.Errorf("verdicts changed on %v", before.Changed(w.table.Verdicts()))
 	}
 	w.checkers = nil
 	w.run(time.Hour)
-	if w.book.Verdicts() != before {
+	if w.table.Verdicts() != before {
 		t.Error("verdicts changed when all checkers were gone")
 	}
 	if v := w.verdict("web", first); !v.Frozen || w.now.Sub(v.Confirmed) < 59*time.Minute || len(v.Votes) != 0 {

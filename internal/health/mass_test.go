@@ -45,7 +45,7 @@ func TestASlowMassFlipIsHeldFromTheMiddle(t *testing.T) {
 	}
 	w.run(time.Minute)
 	n := w.count("web", isobar.Unhealthy)
-	if held := w.book.Summary("web").Held; n > 10 || n == 0 || n+held != 19 {
+	if held := w.table.Summary("web").Held; n > 10 || n == 0 || n+held != 19 {
 		t.Errorf("%d down and %d held, want at most half down and the rest of 19 held", n, held)
 	}
 }
@@ -88,7 +88,7 @@ func TestDegradedEndpointsThatGoDownCountOnce(t *testing.T) {
 	for _, as = range []isobar.HealthStatus{isobar.Degraded, isobar.Unhealthy, isobar.Degraded} {
 		for range 10 {
 			w.step()
-			if held := w.book.Summary("web").Held; held != 0 {
+			if held := w.table.Summary("web").Held; held != 0 {
 				t.Fatalf("%d of 9 that are %s are held, want none: 9 of 20 are no mass", held, as)
 			}
 		}
@@ -99,9 +99,9 @@ func TestDegradedEndpointsThatGoDownCountOnce(t *testing.T) {
 }
 
 func TestEndpointsThatNeverCameUpAreNoMass(t *testing.T) {
-	for name, between := range map[string]func(*office){
-		"at once":         func(*office) {},
-		"after a restart": func(o *office) { o.restart(nil) },
+	for name, between := range map[string]func(*monitorWorld){
+		"at once":         func(*monitorWorld) {},
+		"after a restart": func(o *monitorWorld) { o.restart(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := atRest(t, 2, 1, zoneA, zoneB, zoneC)
@@ -145,7 +145,7 @@ func TestReleasesAreKeptOnce(t *testing.T) {
 	}
 	before := live()
 	for range 100_000 {
-		if !w.book.Release("web", zoneB, zoneB) {
+		if !w.table.Release("web", zoneB, zoneB) {
 			t.Fatal("not released")
 		}
 	}
@@ -181,7 +181,7 @@ func TestMassFlipThatClientsContradict(t *testing.T) {
 			if n := w.count("web", isobar.Unhealthy); n > 10 {
 				t.Errorf("%d of 20 are down, want at most half", n)
 			}
-			alarms := w.book.Alarms()
+			alarms := w.table.Alarms()
 			if len(alarms) != 1 || !strings.Contains(alarms[0].Why, "the requests of clients succeed in eu/a, eu/b") {
 				t.Fatalf("alarms %+v", alarms)
 			}
@@ -189,7 +189,7 @@ func TestMassFlipThatClientsContradict(t *testing.T) {
 			w.clients = &health.ClientReports{Served: []health.Served{{"web", zoneB}}}
 			w.run(10 * time.Second)
 			a, b := 0, 0
-			for _, v := range w.book.Explain("web") {
+			for _, v := range w.table.Explain("web") {
 				switch {
 				case v.Status != isobar.Unhealthy:
 				case v.Locality == zoneA:
@@ -202,7 +202,7 @@ func TestMassFlipThatClientsContradict(t *testing.T) {
 				t.Errorf("%d of eu/a and %d of eu/b are down, want all of the zone where clients fail and half of the other at most", a, b)
 			}
 			// An operator knows better.
-			w.book.Release("web")
+			w.table.Release("web")
 			w.step()
 			if n := w.count("web", isobar.Unhealthy); n != 20 {
 				t.Errorf("%d down after the release, want all", n)
@@ -215,14 +215,14 @@ func TestMassFlipThatClientsContradict(t *testing.T) {
 // streams again, or the server restarts, in between: what they say then does not count for a
 // while, but it makes nobody's sight clear. A clock that goes back changes nothing.
 func TestMassFlipStepByStepWithNewStreams(t *testing.T) {
-	for name, between := range map[string]func(*office){
-		"new streams": func(o *office) {
+	for name, between := range map[string]func(*monitorWorld){
+		"new streams": func(o *monitorWorld) {
 			for i := range o.connected {
 				o.connected[i].Since = o.now
 			}
 		},
-		"restarts": func(o *office) { o.restart(nil) },
-		"restarts with a clock that goes back": func(o *office) {
+		"restarts": func(o *monitorWorld) { o.restart(nil) },
+		"restarts with a clock that goes back": func(o *monitorWorld) {
 			o.now = o.now.Add(-time.Hour)
 			o.restart(nil)
 		},
@@ -272,7 +272,7 @@ func TestMassFlipZoneByZoneThatClientsContradict(t *testing.T) {
 			})
 			for end := w.now.Add(13 * pause); w.now.Before(end) || w.now.Sub(begun) < 20*time.Minute; {
 				if restarts && w.now.Sub(begun)%(90*time.Second) == 0 {
-					w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, w.book.Save(), w.now)
+					w.table = health.NewVerdictTable(health.Settings{ReportInterval: interval}, w.table.Save(), w.now)
 				}
 				w.clients = &health.ClientReports{Served: used(w, zones)}
 				w.step()
@@ -287,7 +287,7 @@ func TestMassFlipZoneByZoneThatClientsContradict(t *testing.T) {
 // used lists the zones in which web has an endpoint that is not down: its requests succeed there.
 func used(w *world, zones []isobar.Locality) (out []health.Served) {
 	for _, at := range zones {
-		if slices.ContainsFunc(w.book.Explain("web"), func(v health.Verdict) bool { return v.Locality == at && v.Status != isobar.Unhealthy }) {
+		if slices.ContainsFunc(w.table.Explain("web"), func(v health.Verdict) bool { return v.Locality == at && v.Status != isobar.Unhealthy }) {
 			out = append(out, health.Served{Service: "web", Locality: at})
 		}
 	}
@@ -359,7 +359,7 @@ func TestForgedVotesAfterARestart(t *testing.T) {
 		{"no load report comes", 2 * time.Minute, &health.ClientReports{}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			o := newOffice(t, topology(service("other", 9, zones...), service("web", 4, zones...)), checkersIn(2, zones...))
+			o := newMonitorWorld(t, topology(service("other", 9, zones...), service("web", 4, zones...)), checkersIn(2, zones...))
 			o.clients = &health.ClientReports{Served: everywhere}
 			o.run(time.Minute)
 			o.restart(nil)

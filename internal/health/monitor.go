@@ -27,7 +27,7 @@ type Monitor struct {
 type SavedMonitor struct {
 	Placement Placement    `json:"placement"`
 	Checkers  []Checker    `json:"checkers,omitempty"`
-	Book      Saved        `json:"book"`
+	Verdicts  Saved        `json:"book"` // as states of earlier versions call it
 	Drains    []SavedDrain `json:"drains,omitempty"`
 	// Suspects are services that checkers ended on: a restart must not give them
 	// to all checkers again.
@@ -46,8 +46,8 @@ func (s *SavedMonitor) Shift(by time.Duration) {
 		shift(&s.Checkers[i].Since)
 		shift(&s.Checkers[i].LastSeen)
 	}
-	for i := range s.Book.Endpoints {
-		e := &s.Book.Endpoints[i]
+	for i := range s.Verdicts.Endpoints {
+		e := &s.Verdicts.Endpoints[i]
 		for _, t := range []*time.Time{&e.Since, &e.Confirmed, &e.Waiting} {
 			shift(t)
 		}
@@ -71,7 +71,7 @@ func NewMonitor(report, tick time.Duration, saved SavedMonitor, now time.Time) *
 	return &Monitor{
 		hold:      report,
 		roster:    NewRoster(report, saved.Checkers, now),
-		table:     NewVerdictTable(Settings{ReportInterval: report}, saved.Book, now),
+		table:     NewVerdictTable(Settings{ReportInterval: report}, saved.Verdicts, now),
 		drains:    RestoreDrains(saved.Drains),
 		pushes:    NewCoalescer(tick),
 		placement: saved.Placement,
@@ -198,7 +198,7 @@ func (k *Monitor) Drained(service string) []isobar.Locality { return k.drains.Cu
 func (k *Monitor) Save() SavedMonitor {
 	return SavedMonitor{
 		Placement: k.placement, Checkers: slices.Clone(k.roster.Checkers()),
-		Book: k.table.Save(), Drains: k.drains.Save(), Suspects: k.suspects.save(),
+		Verdicts: k.table.Save(), Drains: k.drains.Save(), Suspects: k.suspects.save(),
 	}
 }
 

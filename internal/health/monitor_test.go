@@ -13,7 +13,7 @@ import (
 // TestMonitor goes through the life of a monitor: nobody is there, checkers come
 // and vote, endpoints fail and come back, the process is replaced, checkers go.
 func TestMonitor(t *testing.T) {
-	o := newOffice(t, topology(service("web", 10, zoneA, zoneB, zoneC)), nil)
+	o := newMonitorWorld(t, topology(service("web", 10, zoneA, zoneB, zoneC)), nil)
 	if r := o.last; !r.Publish || !r.Designate || r.Next.After(start.Add(interval)) {
 		t.Errorf("first look: %+v, want everything told", r)
 	}
@@ -52,7 +52,7 @@ func TestMonitor(t *testing.T) {
 }
 
 // monitorDrains lets most of a locality fail and come back.
-func monitorDrains(t *testing.T, o *office) {
+func monitorDrains(t *testing.T, o *monitorWorld) {
 	t.Helper()
 	o.says = downWhere(func(k health.Key) bool { return k.Address < "10.0.0.8" })
 	if r := o.step(interval); !r.Publish || !slices.Equal(o.monitor.Drained("web"), []isobar.Locality{zoneA}) || !r.Table.Drained("web", zoneA) {
@@ -70,7 +70,7 @@ func monitorDrains(t *testing.T, o *office) {
 }
 
 // monitorRestarts replaces the monitor while endpoints are down.
-func monitorRestarts(t *testing.T, o *office) {
+func monitorRestarts(t *testing.T, o *monitorWorld) {
 	t.Helper()
 	o.says = downWhere(func(k health.Key) bool { return k.Address < "10.0.0.8" })
 	o.run(2 * interval)
@@ -96,7 +96,7 @@ func monitorRestarts(t *testing.T, o *office) {
 }
 
 // monitorLoses takes the checkers away, one and then all.
-func monitorLoses(t *testing.T, o *office) {
+func monitorLoses(t *testing.T, o *monitorWorld) {
 	t.Helper()
 	lost := o.connected[0].ID
 	began := o.now
@@ -215,7 +215,7 @@ func TestEventsAreCheapWhileMuchIsHeld(t *testing.T) {
 	for i := range 100 {
 		services = append(services, service(fmt.Sprintf("s%d", i), 10, zoneC))
 	}
-	o := newOffice(t, topology(services...), checkersIn(1, zoneA, zoneB, zoneC))
+	o := newMonitorWorld(t, topology(services...), checkersIn(1, zoneA, zoneB, zoneC))
 	o.run(10 * time.Second)
 	o.says = downWhere(func(health.Key) bool { return true })
 	o.run(5 * interval)
@@ -236,7 +236,7 @@ func TestMonitorKeepsNoUncheckedServices(t *testing.T) {
 	plain := service("plain", 10, zoneA)
 	plain.HealthChecks = nil
 	web := service("web", 10, zoneA)
-	o := newOffice(t, topology(plain, web), nil)
+	o := newMonitorWorld(t, topology(plain, web), nil)
 	if got := o.last.Topology.Services; len(got) != 1 || got[0].Name != "web" {
 		t.Errorf("%d services are kept, want the one with health checks", len(got))
 	}

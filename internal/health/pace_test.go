@@ -38,7 +38,7 @@ func (x *toll) dead(address string) bool {
 // are dead and not down.
 func (x *toll) heard() *health.ClientReports {
 	sent, failed := map[isobar.Locality]int{}, map[isobar.Locality]int{}
-	for _, v := range x.book.Explain("web") {
+	for _, v := range x.table.Explain("web") {
 		if v.Status == isobar.Unhealthy {
 			continue
 		}
@@ -71,7 +71,7 @@ func (x *toll) play() (most int, late time.Duration) {
 		}
 		x.step()
 		missed := false
-		for _, v := range x.book.Explain("web") {
+		for _, v := range x.table.Explain("web") {
 			missed = missed || v.Status != isobar.Unhealthy && x.dead(v.Address)
 		}
 		if !missed {

@@ -84,8 +84,8 @@ func (a candidate) better(b candidate) bool {
 	return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.load, b.load), a.checker-b.checker) < 0
 }
 
-// room reports whether a member of a site may get a job in addition.
-func (p *placer) room(s *place, checker int, j *job) bool {
+// hasSlot reports whether a member of a site may get a job in addition.
+func (p *placer) hasSlot(s *place, checker int, j *job) bool {
 	return s.most == 0 || p.count[checker]+j.slots <= s.most
 }
 
@@ -99,8 +99,8 @@ func (p *placer) pick(j *job, needsZone bool) (candidate, bool) {
 		}
 		c := candidate{checker: s.least}
 		here := p.inZone(j, s.zone)
-		if free := func(m int) bool { return !slices.Contains(j.chosen, m) && !slices.Contains(j.barred, m) }; !free(s.least) || !p.room(s, s.least, j) {
-			c.checker = p.leastOf(s, func(m int) bool { return free(m) && p.room(s, m, j) })
+		if free := func(m int) bool { return !slices.Contains(j.chosen, m) && !slices.Contains(j.barred, m) }; !free(s.least) || !p.hasSlot(s, s.least, j) {
+			c.checker = p.leastOf(s, func(m int) bool { return free(m) && p.hasSlot(s, m, j) })
 			if c.checker < 0 && slices.ContainsFunc(s.members, free) {
 				j.full = max(j.full, s.most)
 			}

@@ -58,7 +58,7 @@ func TestRoster(t *testing.T) {
 }
 
 // work counts what a checker is designated to.
-func (o *office) work(id string) int {
+func (o *monitorWorld) work(id string) int {
 	p := o.monitor.Placement()
 	return len(p.Of(id))
 }

@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 
 // script is one scenario.
 type script struct {
-	*office
+	*monitorWorld
 	testhelp.Script
 
 	services map[string]isobar.Service
@@ -65,7 +65,7 @@ type opinion struct {
 
 func newScript(t *testing.T) *script {
 	t.Helper()
-	s := &script{office: newOffice(t, topology(), nil), Script: testhelp.Script{T: t}, services: map[string]isobar.Service{}}
+	s := &script{monitorWorld: newMonitorWorld(t, topology(), nil), Script: testhelp.Script{T: t}, services: map[string]isobar.Service{}}
 	s.says = func(checker string, k health.Key) isobar.HealthStatus {
 		for _, o := range slices.Backward(s.opinions) {
 			if o.checker == checker && (len(o.of) == 0 || slices.Contains(o.of, k.Address) || slices.Contains(o.of, k.Service)) {

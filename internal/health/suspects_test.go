@@ -15,7 +15,7 @@ import (
 // mortals are checkers whose processes end when they are told to probe certain
 // services, and that are started again after two seconds.
 type mortals struct {
-	*office
+	*monitorWorld
 
 	all    []health.Checker
 	deadly func(checker, service string) bool
@@ -28,7 +28,7 @@ func newMortals(tb testing.TB, deadly func(checker, service string) bool, servic
 	tb.Helper()
 	all := checkersIn(2, zoneA, zoneB, zoneC)
 	m := &mortals{
-		office: newOffice(tb, topology(services...), slices.Clone(all)), all: all, deadly: deadly,
+		monitorWorld: newMonitorWorld(tb, topology(services...), slices.Clone(all)), all: all, deadly: deadly,
 		told: map[string][]string{}, back: map[string]time.Time{},
 	}
 	return m

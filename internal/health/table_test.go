@@ -18,7 +18,7 @@ func TestTable(t *testing.T) {
 		return isobar.Healthy
 	}
 	w.run(40 * 1e9)
-	verdicts := w.book.Verdicts()
+	verdicts := w.table.Verdicts()
 	over := func(h isobar.HealthStatus) *isobar.HealthStatus { return &h }
 	for _, row := range []struct {
 		name       string
@@ -72,12 +72,12 @@ func TestTable(t *testing.T) {
 func TestVerdictsAreAdoptedPerService(t *testing.T) {
 	w := newWorld(t, topology(service("a", 1, zoneA), service("b", 1, zoneA), service("c", 1, zoneA)), checkersIn(1, zoneA, zoneB, zoneC))
 	w.run(2 * interval)
-	old := w.book.Verdicts()
+	old := w.table.Verdicts()
 	w.all(isobar.Timeout)
 	w.step()
 	w.topology = topology(service("a", 1, zoneA), service("b", 1, zoneA), service("d", 1, zoneA))
 	w.run(20 * interval)
-	newer := w.book.Verdicts()
+	newer := w.table.Verdicts()
 	if got := old.Changed(newer); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
 		t.Errorf("changed %v", got)
 	}

@@ -98,7 +98,7 @@ func TestVerdictsMatchTheDumbTwin(t *testing.T) {
 			}
 			reports := w.reports()
 			dumb.log = append(dumb.log, reports...)
-			w.book.Observe(health.Observation{Now: w.now, Reports: reports, Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
+			w.table.Observe(health.Observation{Now: w.now, Reports: reports, Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
 			for _, address := range []string{first, "10.0.0.1:80"} {
 				k := health.Key{Service: "web", Address: address}
 				var mine []health.Checker

@@ -32,7 +32,7 @@ func TestVerdictsAge(t *testing.T) {
 			t.Errorf("vote %+v, want one of 10 min ago", vote)
 		}
 	}
-	if s := w.book.Summary("web"); s.Frozen != 3 || s.Healthy != 3 || s.StaleVotes != 9 || !s.OldestConfirmed.Equal(v.Confirmed) {
+	if s := w.table.Summary("web"); s.Frozen != 3 || s.Healthy != 3 || s.StaleVotes != 9 || !s.OldestConfirmed.Equal(v.Confirmed) {
 		t.Errorf("summary %+v", s)
 	}
 }
@@ -55,13 +55,13 @@ func TestReportsThatDoNotCount(t *testing.T) {
 		bad := good
 		change(&bad)
 		o := health.Observation{Now: w.now, Reports: []health.Report{good, bad, good}, Checkers: w.checkers, Placement: w.placement, Topology: w.topology}
-		if out := w.book.Observe(o); out.Ignored != 1 || len(out.Changed) != 0 {
+		if out := w.table.Observe(o); out.Ignored != 1 || len(out.Changed) != 0 {
 			t.Errorf("%s: %+v, want one report ignored", name, out)
 		}
 	}
 	late := good
 	late.Status, late.Arrived = isobar.Unhealthy, w.now.Add(-time.Second)
-	w.book.Observe(health.Observation{Now: w.now, Reports: []health.Report{late}, Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
+	w.table.Observe(health.Observation{Now: w.now, Reports: []health.Report{late}, Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
 	if got := w.verdict("web", first).Votes[0].Status; got != isobar.Healthy {
 		t.Errorf("a report that is older than the last one was taken: %s", got)
 	}
@@ -70,23 +70,23 @@ func TestReportsThatDoNotCount(t *testing.T) {
 func TestWhatIsGoneIsForgotten(t *testing.T) {
 	w := newWorld(t, topology(service("web", 1, zoneA), service("api", 1, zoneA)), checkersIn(1, zoneA, zoneB, zoneC))
 	w.run(4 * time.Second)
-	before := w.book.Verdicts()
+	before := w.table.Verdicts()
 	w.topology = topology(service("api", 1, zoneA))
 	if changed := w.step(); !reflect.DeepEqual(changed, []string{"web"}) {
 		t.Errorf("changed %v, want web", changed)
 	}
-	if _, found := w.book.Verdicts().Status("web", first); found || w.book.Explain("web") != nil || w.book.Summary("web") != (health.Summary{}) {
+	if _, found := w.table.Verdicts().Status("web", first); found || w.table.Explain("web") != nil || w.table.Summary("web") != (health.Summary{}) {
 		t.Error("verdicts on a service that is gone")
 	}
 	if h, _ := before.Status("web", first); h != isobar.Healthy {
 		t.Error("verdicts of before changed")
 	}
-	if got := w.book.Services(); !reflect.DeepEqual(got, []string{"api"}) {
+	if got := w.table.Services(); !reflect.DeepEqual(got, []string{"api"}) {
 		t.Errorf("services %v", got)
 	}
 	w.topology = nil
-	w.book.Observe(health.Observation{Now: w.now})
-	if len(w.book.Services()) != 0 {
+	w.table.Observe(health.Observation{Now: w.now})
+	if len(w.table.Services()) != 0 {
 		t.Error("services without a topology")
 	}
 }
@@ -94,7 +94,7 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 // Votes of checkers that never saw an endpoint up count once they had time to probe it.
 // Verdicts follow them at the next look at all endpoints, and until then the explanation says so.
 func TestVotesThatOnlyNowCount(t *testing.T) {
-	o := newOffice(t, topology(service("web", 3, zoneA)), checkersIn(1, zoneA, zoneB, zoneC))
+	o := newMonitorWorld(t, topology(service("web", 3, zoneA)), checkersIn(1, zoneA, zoneB, zoneC))
 	o.says = func(_ string, k health.Key) isobar.HealthStatus {
 		if k.Address == first {
 			return isobar.Unhealthy
@@ -127,13 +127,13 @@ func TestVotesThatOnlyNowCount(t *testing.T) {
 
 func TestWhatOperatorsDrainAndStopIsNotHeld(t *testing.T) {
 	all := []string{first, "10.0.0.1:80", second, "10.1.0.1:80"}
-	for name, out := range map[string]func(*office){
-		"override": func(o *office) {
+	for name, out := range map[string]func(*monitorWorld){
+		"override": func(o *monitorWorld) {
 			for _, a := range all[:3] {
 				o.operators = o.operators.With(health.Override{Key: health.Key{Service: "web", Address: a}, Status: isobar.Draining})
 			}
 		},
-		"configured": func(o *office) {
+		"configured": func(o *monitorWorld) {
 			o.change(func(s *isobar.Service) {
 				s.Localities[0].Endpoints[0].Health = isobar.Draining
 				s.Localities[0].Endpoints[1].Health = isobar.Unhealthy
@@ -143,7 +143,7 @@ func TestWhatOperatorsDrainAndStopIsNotHeld(t *testing.T) {
 	} {
 		for when, early := range map[string]bool{"before they stop": true, "after": false} {
 			t.Run(name+" "+when, func(t *testing.T) {
-				o := newOffice(t, topology(service("web", 2, zoneA, zoneB)), checkersIn(1, zoneA, zoneB, zoneC))
+				o := newMonitorWorld(t, topology(service("web", 2, zoneA, zoneB)), checkersIn(1, zoneA, zoneB, zoneC))
 				o.run(10 * time.Second)
 				if early {
 					out(o)
@@ -226,7 +226,7 @@ func TestRestart(t *testing.T) {
 		return isobar.Healthy
 	}
 	w.run(4 * time.Second)
-	saved := w.book.Save()
+	saved := w.table.Save()
 	text, err := json.Marshal(saved)
 	if err != nil {
 		t.Fatal(err)
@@ -238,12 +238,12 @@ func TestRestart(t *testing.T) {
 	was := w.verdict("web", first)
 
 	w.now = w.now.Add(time.Minute)
-	w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, read, w.now)
+	w.table = health.NewVerdictTable(health.Settings{ReportInterval: interval}, read, w.now)
 	if got := w.status("web", first); got != isobar.Timeout {
 		t.Fatalf("%s before anything is known, want what was saved", got)
 	}
 	o := health.Observation{Now: w.now, Placement: w.placement, Topology: topology(service("web", 3, zoneA, zoneB, zoneC))}
-	w.book.Observe(o)
+	w.table.Observe(o)
 	v := w.verdict("web", first)
 	if v.Status != isobar.Timeout || !v.Since.Equal(was.Since) || !v.Confirmed.Equal(was.Confirmed) || !v.Frozen || len(v.Votes) != 3 || v.Votes[0].Status != isobar.Timeout || v.Votes[0].Fresh {
 		t.Errorf("%+v, want %+v without fresh votes", v, was)
@@ -277,7 +277,7 @@ func TestDamagedSavedState(t *testing.T) {
 		{},
 	}}
 	w := one(t)
-	w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, saved, start)
+	w.table = health.NewVerdictTable(health.Settings{ReportInterval: interval}, saved, start)
 	w.all(isobar.Unknown)
 	w.step()
 	if v := w.verdict("web", first); v.Status != isobar.Healthy || v.Since.After(start) || v.Confirmed.After(start) || v.Votes[1].Heard.After(start) {
@@ -319,19 +319,19 @@ func TestAClockThatIsSetBackOverARestart(t *testing.T) {
 // of checkers ages nothing, and what was never probed has no age.
 func TestServicesAge(t *testing.T) {
 	w := one(t)
-	if a := w.book.Ages(); len(a) > 0 && a[0].Checked {
+	if a := w.table.Ages(); len(a) > 0 && a[0].Checked {
 		t.Errorf("before any verdict: %+v", a)
 	}
 	w.run(10 * time.Second)
 	want := health.VerdictAge{Service: "web", Checked: true}
-	if a := w.book.Ages(); len(a) != 1 || a[0] != want {
+	if a := w.table.Ages(); len(a) != 1 || a[0] != want {
 		t.Errorf("fresh: %+v", a)
 	}
 	for i := range w.checkers {
 		w.silent[w.checkers[i].ID] = true
 	}
 	w.run(10 * time.Minute)
-	a := w.book.Ages()[0]
+	a := w.table.Ages()[0]
 	if a.Most < 9*time.Minute || a.Most > 10*time.Minute || a.Some < a.Most {
 		t.Errorf("ten minutes without a vote: %+v", a)
 	}
@@ -340,7 +340,7 @@ func TestServicesAge(t *testing.T) {
 	}
 	clear(w.silent)
 	w.run(time.Minute)
-	if a := w.book.Ages(); a[0] != want {
+	if a := w.table.Ages(); a[0] != want {
 		t.Errorf("after they came back: %+v", a)
 	}
 }

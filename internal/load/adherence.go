@@ -37,15 +37,15 @@ type Site struct {
 	Given     float64 // the capacity that the plan assumes for them, requests/s
 
 	// Of services with limits. Rates are requests/s of the usable endpoints.
-	Size    float64 // the usable ones, weighted by their capacity; 0 = they are not used
-	Room    float64 // the load that may land without limits; 0 = no capacity is declared or learned
-	Allowed float64 // the load that may land by the plan in force
-	Least   float64 // the load that may land whatever is reported
+	Size     float64 // the usable ones, weighted by their capacity; 0 = they are not used
+	Headroom float64 // the load that may land without limits; 0 = no capacity is declared or learned
+	Allowed  float64 // the load that may land by the plan in force
+	Least    float64 // the load that may land whatever is reported
 }
 
-// Findings are the deviations of the observed shares of one service from its plan. All slices are
+// Deviations are the differences of the observed shares of one service from its plan. All slices are
 // sorted by source, then locality.
-type Findings struct {
+type Deviations struct {
 	Service string
 	// Unmanaged is load that lands beyond plan: per (source, locality),
 	// requests/s to count as unmanaged load there and to take off the source's
@@ -179,11 +179,11 @@ func (e *Adherence) service(name string) *serviceAdherence {
 }
 
 // Observe takes the load of a service and the planned shares of its sources, and returns the
-// findings. planned is sorted by source. A source's reports count once every one of its fresh
+// deviations. planned is sorted by source. A source's reports count once every one of its fresh
 // streams has a window that began after the last judged windows and after 95% of the streams had
 // acknowledged some shares. Observe compares them with the range of all shares that were in force
 // since, so pushes in quick succession hide no deviation.
-func (e *Adherence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSource) Findings {
+func (e *Adherence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSource) Deviations {
 	se := e.service(s.Name)
 	se.now, se.interval = now, e.interval
 	se.keep(planned)
@@ -212,7 +212,7 @@ func (e *Adherence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSour
 	}
 	se.decide(s)
 	se.weighUnreported(s)
-	return se.findings(s)
+	return se.deviations(s)
 }
 
 // serviceAdherence is the evidence about one service.
@@ -229,17 +229,17 @@ type serviceAdherence struct {
 
 // sourceEvidence is the evidence about one source of a service.
 type sourceEvidence struct {
-	source isobar.Locality
-	nodes  int               // that reported freshly
-	sends  bool              // anything at all
-	rate   float64           // that it sends, requests/s
-	sent   time.Time         // when it last did
-	until  time.Time         // end of the windows that were judged
-	noted  time.Time         // when the plan was last seen
-	reigns []shareGeneration // shares that clients may use or have used, oldest first
-	pairs  []*pair           // sorted by locality
-	tally  tally
-	round  Round // that the newest windows closed; without requests, none
+	source      isobar.Locality
+	nodes       int               // that reported freshly
+	sends       bool              // anything at all
+	rate        float64           // that it sends, requests/s
+	sent        time.Time         // when it last did
+	until       time.Time         // end of the windows that were judged
+	noted       time.Time         // when the plan was last seen
+	generations []shareGeneration // shares that clients may use or have used, oldest first
+	pairs       []*pair           // sorted by locality
+	tally       tally
+	round       Round // that the newest windows closed; without requests, none
 
 	off      int        // windows in a row with shares off plan
 	points   float64    // by how much in the newest, percent
@@ -420,9 +420,9 @@ func (s *sourceEvidence) follows(sites []Site, count func(*Site) int) bool {
 	return true
 }
 
-// findings collects the findings that hold now.
-func (s *serviceAdherence) findings(l *ServiceLoad) Findings {
-	f := Findings{Service: l.Name}
+// deviations collects the deviations that hold now.
+func (s *serviceAdherence) deviations(l *ServiceLoad) Deviations {
+	f := Deviations{Service: l.Name}
 	localities := s.localities()
 	for _, src := range s.sources {
 		load := l.Source(src.source)

@@ -12,7 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-func (w *world) expect(what string, f load.Findings, wantBarred, wantUnreachable string) {
+func (w *world) expect(what string, f load.Deviations, wantBarred, wantUnreachable string) {
 	w.t.Helper()
 	if got := barred(f); got != wantBarred {
 		w.t.Errorf("%s: barred %q, want %q", what, got, wantBarred)
@@ -84,7 +84,7 @@ func TestSlowReporterHidesNothing(t *testing.T) {
 	tab, e := table(), load.NewAdherence(load.Settings{Interval: interval})
 	slow := newClient(9, load.AgentEnvoy)
 	planned := []load.PlannedSource{{Source: zoneA, Acked: start, Shares: []load.PlannedShare{{Locality: zoneB, Share: 0.5}, {Locality: zoneC, Share: 0.5}}}}
-	var f load.Findings
+	var f load.Deviations
 	for i := 1; i <= 30; i++ {
 		now := at(float64(i))
 		var w []load.StreamWindow
@@ -190,7 +190,7 @@ func TestReportsFromBeforeTheAckDoNotCount(t *testing.T) {
 			f := w.run(2)
 			w.expect("old windows are no evidence", f, "", "")
 			if len(f.Unmanaged) > 0 || len(f.Deviating) > 0 {
-				t.Fatalf("reports %d intervals late: old windows make findings: %+v", late, f)
+				t.Fatalf("reports %d intervals late: old windows make deviations: %+v", late, f)
 			}
 			w.assign(a, shares{zoneA: 1})
 		}
@@ -372,7 +372,7 @@ func TestUnreportedLoadIsSeenByUtilization(t *testing.T) {
 		{Locality: zoneA, Issued: 300, Metrics: []load.Metric{{Name: load.MetricApplication, Mean: 0.7}}},
 	}}
 	s.Sites[0], s.Sites[1] = s.Sites[1], s.Sites[0]
-	var f load.Findings
+	var f load.Deviations
 	for i := range 3 {
 		if len(f.Unreported) > 0 {
 			t.Fatalf("after %d reports: %v", i, f.Unreported)
@@ -440,7 +440,7 @@ func TestRoundsTellWhereRequestsLand(t *testing.T) {
 		src := &worldSource{at: zoneA, nodes: rapid.IntRange(1, 5).Draw(rt, "nodes"), rate: rapid.Float64Range(0, 200).Draw(rt, "rate"), shares: planned}
 		src.obey = func(int) map[isobar.Locality]float64 { return does }
 		w := newWorld(t, src)
-		var f load.Findings
+		var f load.Deviations
 		total := 0.0
 		for range 10 {
 			f = w.run(1)

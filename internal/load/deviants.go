@@ -35,8 +35,8 @@ const (
 // Name judges single clients of a service, and names those that do not follow their shares: the
 // largest clients of a source that deviates (see Deviating), or any clients if a source has too
 // few clients to deviate, or its shares change too fast to judge it (see Individual). Call it
-// after each Observe, with the findings that Observe returned.
-func (e *Adherence) Name(f *Findings, t *Table) {
+// after each Observe, with the deviations that Observe returned.
+func (e *Adherence) Name(f *Deviations, t *Table) {
 	service, known := t.services[f.Service], e.services[f.Service]
 	if service == nil || known == nil {
 		return
@@ -70,7 +70,7 @@ func (e *Adherence) Name(f *Findings, t *Table) {
 func (s *source) judgeClients(evidence *sourceEvidence, t *Table) {
 	// One range for all windows since the previous tick: it is wider than the range of each
 	// window, by the changes within a tick.
-	from, to := len(evidence.reigns), 0
+	from, to := len(evidence.generations), 0
 	for _, f := range s.flows {
 		if !unjudged(f, t) {
 			continue
@@ -81,7 +81,7 @@ func (s *source) judgeClients(evidence *sourceEvidence, t *Table) {
 	}
 	var spans []span
 	if from < to {
-		spans = join(evidence.reigns[from:to])
+		spans = join(evidence.generations[from:to])
 	}
 	for _, f := range s.flows {
 		if !unjudged(f, t) {

@@ -122,7 +122,7 @@ func TestSingleClientsAreNamed(t *testing.T) {
 				if f := w.run(1); len(f.Deviating) > 0 || k < 2 && len(f.Individual) > 0 {
 					t.Fatalf("after %d windows: %+v", k+1, f)
 				}
-				if names := nodesOf(w.findings.Individual); k > 3 && !slices.Equal(names, tc.want) {
+				if names := nodesOf(w.deviations.Individual); k > 3 && !slices.Equal(names, tc.want) {
 					t.Fatalf("after %d windows named %v, want %v", k+1, names, tc.want)
 				}
 				if tc.changes > 0 { // some clients use them within the window, others had the ones before
@@ -130,7 +130,7 @@ func TestSingleClientsAreNamed(t *testing.T) {
 					a.acked = w.now.Add(interval / 2)
 				}
 			}
-			for _, d := range w.findings.Individual {
+			for _, d := range w.deviations.Individual {
 				near(t, "points", d.Clients[0].Points, tc.points, 1)
 			}
 		})

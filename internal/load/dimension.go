@@ -61,14 +61,14 @@ type Dimension struct {
 // Rules of limits, beside those of learning. Counts are windows of one report
 // interval.
 const (
-	leastPart  = 0.10 // of the limit, below which the estimate is inconclusive
-	mostRest   = 0.90 // of the limit, without load
-	mostPart   = 10   // of the limit: how far above it something is says no more from there on
-	recentPart = 1.0 / 3
-	followGain = 0.25
-	holdLimit  = 60 // intervals without reports for which a limit stays in force
-	roomAbove  = 1.25
-	tried      = 0.75 // of the rate at which the quantity came above its limit: if that does not help, nothing does
+	leastPart     = 0.10 // of the limit, below which the estimate is inconclusive
+	mostRest      = 0.90 // of the limit, without load
+	mostPart      = 10   // of the limit: how far above it something is says no more from there on
+	recentPart    = 1.0 / 3
+	followGain    = 0.25
+	holdLimit     = 60 // intervals without reports for which a limit stays in force
+	headroomAbove = 1.25
+	tried         = 0.75 // of the rate at which the quantity came above its limit: if that does not help, nothing does
 )
 
 var limitRules = lineRules{leastMean: leastPart, mostOffset: mostRest, bent: true}

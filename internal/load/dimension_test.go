@@ -24,7 +24,7 @@ type limiting struct {
 func newLimiting(limits ...isobar.Limit) *limiting {
 	return &limiting{
 		d: load.NewDimensions(load.Settings{Interval: interval}), limits: limits,
-		site: load.Site{Locality: zoneA, Endpoints: 4, Usable: 4, Size: 4, Room: 800, Allowed: 800, Least: 400},
+		site: load.Site{Locality: zoneA, Endpoints: 4, Usable: 4, Size: 4, Headroom: 800, Allowed: 800, Least: 400},
 	}
 }
 
@@ -72,7 +72,7 @@ func TestDimensionIsALine(t *testing.T) {
 		noise := rapid.Float64Range(0, 0.02).Draw(rt, "noise")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		l := newLimiting(limitOf("named_metrics.heap", most))
-		l.site.Room, l.site.Allowed, l.site.Least = full, full, full/2
+		l.site.Headroom, l.site.Allowed, l.site.Least = full, full, full/2
 		var rates, values []float64
 		for k := range 200 {
 			rate := full * (0.6 + 0.3*math.Sin(float64(k)/15))
@@ -203,7 +203,7 @@ func TestLimitIsNotRefutedWithoutAnExperiment(t *testing.T) {
 // allowed is what an endpoint may get by the limit in force.
 func allowed(l *limiting) float64 {
 	if len(l.last) == 0 || l.last[0].InUse <= 0 {
-		return l.site.Room / 4
+		return l.site.Headroom / 4
 	}
 	return l.last[0].InUse
 }

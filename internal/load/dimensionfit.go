@@ -140,8 +140,8 @@ func (x *dimension) bound(site *Site) {
 	if x.InUse <= 0 || site.Size <= 0 {
 		return
 	}
-	if site.Room > 0 {
-		x.InUse = min(x.InUse, roomAbove*site.Room/site.Size)
+	if site.Headroom > 0 {
+		x.InUse = min(x.InUse, headroomAbove*site.Headroom/site.Size)
 	}
 	x.InUse = max(x.InUse, site.Least/site.Size)
 }
@@ -157,7 +157,7 @@ func (x *dimension) agrees(rate, part float64) bool {
 
 // release raises the rate in use, a step at a time, until it limits nothing.
 func (x *dimension) release(site *Site) {
-	if x.InUse *= 1 + paceStep; x.InUse*site.Size >= site.Room {
+	if x.InUse *= 1 + paceStep; x.InUse*site.Size >= site.Headroom {
 		x.InUse, x.off = 0, 0
 	}
 }

@@ -14,10 +14,10 @@ import (
 
 // crowdOf plays a fleet: the founders have a history, and newcomers come after 40 windows.
 // home is the locality of a client, and lands what the client reports of a window.
-func crowdOf(founders, newcomers, windows int, home func(i int) isobar.Locality, lands func(k, i int) []load.LocalityReport) (*load.ServiceLoad, load.Findings) {
+func crowdOf(founders, newcomers, windows int, home func(i int) isobar.Locality, lands func(k, i int) []load.LocalityReport) (*load.ServiceLoad, load.Deviations) {
 	tab, ev := table(), load.NewAdherence(load.Settings{Interval: interval})
 	var s *load.ServiceLoad
-	var f load.Findings
+	var f load.Deviations
 	for k := 1; k <= windows; k++ {
 		var all []load.StreamWindow
 		streams := map[isobar.Locality]int{}

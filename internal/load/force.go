@@ -22,17 +22,17 @@ type span struct {
 	mean      float64 // over the generations in force
 }
 
-// maxReigns bounds how many changes of the shares are told apart that no
+// maxGenerations bounds how many changes of the shares are told apart that no
 // client has acknowledged yet.
-const maxReigns = 32
+const maxGenerations = 32
 
 // note takes down the shares that are in force and by whom they are
 // acknowledged. Pushes that change something else (lower tiers, endpoints) make
 // no new generation.
 func (s *sourceEvidence) note(now time.Time, planned *PlannedSource) {
-	if n := len(s.reigns); n > 0 && s.reigns[n-1].tells(planned.Shares) {
-		if s.reigns[n-1].acked.IsZero() {
-			s.reigns[n-1].acked = planned.Acked
+	if n := len(s.generations); n > 0 && s.generations[n-1].tells(planned.Shares) {
+		if s.generations[n-1].acked.IsZero() {
+			s.generations[n-1].acked = planned.Acked
 		}
 	} else {
 		// They came into force after the others were last seen to be.
@@ -40,16 +40,16 @@ func (s *sourceEvidence) note(now time.Time, planned *PlannedSource) {
 		for i, sh := range planned.Shares {
 			r.spans[i] = span{locality: sh.Locality, low: sh.Share, high: sh.Share, mean: sh.Share}
 		}
-		s.reigns = append(s.reigns, r)
+		s.generations = append(s.generations, r)
 	}
-	if len(s.reigns) > maxReigns {
-		first, second := &s.reigns[0], &s.reigns[1]
+	if len(s.generations) > maxGenerations {
+		first, second := &s.generations[0], &s.generations[1]
 		second.from = first.from
 		if !first.acked.IsZero() {
 			second.acked = first.acked
 		}
 		second.spans = join([]shareGeneration{*first, *second})
-		s.reigns = slices.Delete(s.reigns, 0, 1)
+		s.generations = slices.Delete(s.generations, 0, 1)
 	}
 	s.noted = now
 }
@@ -69,16 +69,16 @@ func (s *sourceEvidence) inForce(since, until time.Time) (spans []span, ok bool)
 	if base < 0 {
 		return nil, false
 	}
-	s.reigns = slices.Delete(s.reigns, 0, base)
-	return join(s.reigns[:s.before(0, until)]), true
+	s.generations = slices.Delete(s.generations, 0, base)
+	return join(s.generations[:s.before(0, until)]), true
 }
 
 // acknowledged returns the index of the shares that 95% had acknowledged at a time; -1
 // while nothing had been.
 func (s *sourceEvidence) acknowledged(at time.Time) int {
 	base := -1
-	for i := range s.reigns {
-		if acked := s.reigns[i].acked; !acked.IsZero() && !acked.After(at) {
+	for i := range s.generations {
+		if acked := s.generations[i].acked; !acked.IsZero() && !acked.After(at) {
 			base = i
 		}
 	}
@@ -89,7 +89,7 @@ func (s *sourceEvidence) acknowledged(at time.Time) int {
 // time or later.
 func (s *sourceEvidence) before(base int, at time.Time) int {
 	end := base + 1
-	for end < len(s.reigns) && s.reigns[end].from.Before(at) {
+	for end < len(s.generations) && s.generations[end].from.Before(at) {
 		end++
 	}
 	return end
@@ -97,13 +97,13 @@ func (s *sourceEvidence) before(base int, at time.Time) int {
 
 // join widens the spans to those of all generations. A locality that is missing
 // from one had the share 0 there.
-func join(reigns []shareGeneration) []span {
-	if len(reigns) == 1 {
-		return reigns[0].spans
+func join(generations []shareGeneration) []span {
+	if len(generations) == 1 {
+		return generations[0].spans
 	}
 	var out []span
-	for i := range reigns {
-		for _, x := range reigns[i].spans {
+	for i := range generations {
+		for _, x := range generations[i].spans {
 			j, found := slices.BinarySearchFunc(out, x.locality, func(y span, l isobar.Locality) int { return y.locality.Compare(l) })
 			if !found {
 				first := span{locality: x.locality, low: x.low, high: x.high}
@@ -113,10 +113,10 @@ func join(reigns []shareGeneration) []span {
 				out = slices.Insert(out, j, first)
 			}
 			out[j].low, out[j].high = min(out[j].low, x.low), max(out[j].high, x.high)
-			out[j].mean += x.mean / float64(len(reigns))
+			out[j].mean += x.mean / float64(len(generations))
 		}
 		for j := range out {
-			if !reigns[i].names(out[j].locality) {
+			if !generations[i].names(out[j].locality) {
 				out[j].low = 0
 			}
 		}

@@ -24,7 +24,7 @@ func TestPushesOfTheSameSharesHideNothing(t *testing.T) {
 	a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.7, zoneB: 0.3}}
 	c := &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneB: 0.5, zoneC: 0.5}}
 	w := newWorld(t, a, c)
-	turn := func(n int) (f load.Findings) {
+	turn := func(n int) (f load.Deviations) {
 		for range n {
 			w.push(a, a.shares)
 			w.push(c, c.shares)
@@ -57,14 +57,14 @@ func TestPacingHidesNoDeadZone(t *testing.T) {
 				w.run(1)
 				b += tc.step
 			}
-			w.expect("dead for four intervals", w.findings, "us-east/a>us-east/b", "us-east/b")
+			w.expect("dead for four intervals", w.deviations, "us-east/a>us-east/b", "us-east/b")
 		})
 	}
 }
 
 // While shares move, what lands by the old ones is not held against the new
 // ones.
-func TestMovingSharesMakeNoFindings(t *testing.T) {
+func TestMovingSharesMakeNoDeviations(t *testing.T) {
 	for late := range 3 {
 		a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 1}}
 		c := &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneC: 1}}
@@ -111,7 +111,7 @@ func TestSharesBetweenTicksAreNoted(t *testing.T) {
 		f := w.evidence.Observe(w.now, w.tab.Snapshot(w.now).Service("checkout"), w.planned())
 		w.expect("between ticks", f, "", "")
 		if len(f.Unmanaged) > 0 || len(f.Deviating) > 0 {
-			t.Fatalf("findings %+v", f)
+			t.Fatalf("deviations %+v", f)
 		}
 		w.evidence.Note(w.now, "nobody", before)
 	}
@@ -133,7 +133,7 @@ func TestSharesNobodyAcknowledged(t *testing.T) {
 		f := w.run(1)
 		w.expect("never acknowledged", f, "", "")
 		if len(f.Unmanaged) > 0 || len(f.Deviating) > 0 {
-			t.Fatalf("findings %+v", f)
+			t.Fatalf("deviations %+v", f)
 		}
 	}
 }
@@ -189,13 +189,13 @@ func TestSmallShareDoesNotReviveADeadLocality(t *testing.T) {
 	}
 }
 
-// order is a push and when each client began to use it.
-type order struct {
+// shareChange is a push and when each client began to use it.
+type shareChange struct {
 	shares []load.PlannedShare // sorted
 	used   []time.Time
 }
 
-func (o *order) acked(now time.Time) time.Time {
+func (o *shareChange) acked(now time.Time) time.Time {
 	last := slices.MaxFunc(o.used, time.Time.Compare)
 	if last.After(now) {
 		return time.Time{}
@@ -204,8 +204,8 @@ func (o *order) acked(now time.Time) time.Time {
 }
 
 // drawOrder draws shares over up to three zones, and when the clients get them.
-func drawOrder(rt *rapid.T, now time.Time, before *order, clients int) order {
-	var o order
+func drawOrder(rt *rapid.T, now time.Time, before *shareChange, clients int) shareChange {
+	var o shareChange
 	left := 1.0
 	for i, l := range []isobar.Locality{zoneC, zoneA, zoneB} { // sorted
 		share := left
@@ -227,18 +227,18 @@ func drawOrder(rt *rapid.T, now time.Time, before *order, clients int) order {
 }
 
 // landed counts what a client sends where from one time to another.
-func landed(orders []order, client int, rate float64, from, to time.Time) load.ServiceReport {
+func landed(changes []shareChange, client int, rate float64, from, to time.Time) load.ServiceReport {
 	r := load.ServiceReport{Service: "checkout", Interval: to.Sub(from)}
 	issued := map[isobar.Locality]float64{}
-	for k := range orders {
-		begin, end := orders[k].used[client], to
+	for k := range changes {
+		begin, end := changes[k].used[client], to
 		if k == 0 || begin.Before(from) {
 			begin = from
 		}
-		if k+1 < len(orders) && orders[k+1].used[client].Before(end) {
-			end = orders[k+1].used[client]
+		if k+1 < len(changes) && changes[k+1].used[client].Before(end) {
+			end = changes[k+1].used[client]
 		}
-		for _, sh := range orders[k].shares {
+		for _, sh := range changes[k].shares {
 			issued[sh.Locality] += rate * sh.Share * max(0, end.Sub(begin).Seconds())
 		}
 	}
@@ -261,11 +261,11 @@ type obedient struct {
 }
 
 // due makes the reports that have arrived by now.
-func (o *obedient) due(orders []order, now time.Time) []load.Report {
+func (o *obedient) due(changes []shareChange, now time.Time) []load.Report {
 	const rate = 400.0
 	var out []load.Report
 	for ; !o.next.Add(o.lag).After(now); o.next = o.next.Add(interval) {
-		out = append(out, report(o.next.Add(o.lag), landed(orders, o.index, rate, o.next.Add(-interval), o.next)))
+		out = append(out, report(o.next.Add(o.lag), landed(changes, o.index, rate, o.next.Add(-interval), o.next)))
 	}
 	return out
 }
@@ -277,7 +277,7 @@ func TestObedientClientsAreNeverAccused(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const clients = 3
 		tab, e := table(), load.NewAdherence(load.Settings{Interval: interval})
-		orders := []order{drawOrder(rt, start.Add(-10*interval), nil, clients)}
+		changes := []shareChange{drawOrder(rt, start.Add(-10*interval), nil, clients)}
 		fleet := make([]*obedient, clients)
 		for i := range fleet {
 			o := &obedient{client: newClient(load.StreamID(i+1), load.AgentGRPC), index: i}
@@ -290,10 +290,10 @@ func TestObedientClientsAreNeverAccused(t *testing.T) {
 			now := at(float64(k + 1))
 			var w []load.StreamWindow
 			for _, o := range fleet {
-				w = append(w, o.window(o.due(orders, now)...))
+				w = append(w, o.window(o.due(changes, now)...))
 			}
 			tab.Merge(w)
-			current := &orders[len(orders)-1]
+			current := &changes[len(changes)-1]
 			if s := tab.Snapshot(now).Service("checkout"); s != nil {
 				f := e.Observe(now, s, []load.PlannedSource{{
 					Source: zoneA, Shares: current.shares, Acked: current.acked(now), Streams: clients,
@@ -304,7 +304,7 @@ func TestObedientClientsAreNeverAccused(t *testing.T) {
 				}
 			}
 			if rapid.IntRange(0, 2).Draw(rt, "pushes") > 0 {
-				orders = append(orders, drawOrder(rt, now, current, clients))
+				changes = append(changes, drawOrder(rt, now, current, clients))
 			}
 		}
 	})

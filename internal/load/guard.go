@@ -159,19 +159,19 @@ func (c *comparison) vouch() {
 // hardly send anything: less than that is no reason.
 func (f *flow) introduce(p *peers) {
 	svc, rate := f.source.service, f.window.rate()
-	room := svc.capacity
-	if room <= 0 {
-		room = svc.demand
+	capacity := svc.capacity
+	if capacity <= 0 {
+		capacity = svc.demand
 	}
-	if f.limit > 0 || f.busy == 0 || f.met >= guardWindows || room <= 0 {
+	if f.limit > 0 || f.busy == 0 || f.met >= guardWindows || capacity <= 0 {
 		return
 	}
-	allowed := max(alikeness*room, repute*p.median, alikeness*p.largest)
+	allowed := max(alikeness*capacity, repute*p.median, alikeness*p.largest)
 	if rate-f.window.errors-f.window.dropped <= allowed {
 		f.met++
 		return
 	}
-	f.limit, f.weight, f.mean = room, room/rate, min(f.mean, alikeness*p.median)
+	f.limit, f.weight, f.mean = capacity, capacity/rate, min(f.mean, alikeness*p.median)
 	p.doubted++
 }
 

@@ -124,7 +124,7 @@ func TestEvidenceOfInventedLocalities(t *testing.T) {
 	before := live()
 	evidence := load.NewAdherence(load.Settings{Interval: interval})
 	tab := table()
-	var found load.Findings
+	var found load.Deviations
 	for k := range 20 {
 		now := at(float64(k + 1))
 		c := newClient(1, load.AgentEnvoy)

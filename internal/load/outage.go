@@ -439,7 +439,7 @@ func (s *serviceAdherence) recent(at time.Time) bool {
 }
 
 // failures lists the failures of whole localities.
-func (s *serviceAdherence) failures(f *Findings) {
+func (s *serviceAdherence) failures(f *Deviations) {
 	for _, o := range s.outages {
 		rising := o.trend.rising && (s.recent(o.judged) || o.avoided) // whom it fails sends nothing that could tell
 		for _, src := range s.sources {

@@ -53,7 +53,7 @@ func (w *world) fails(how wayToFail) {
 	}
 }
 
-func opening(f load.Findings, source isobar.Locality) float64 {
+func opening(f load.Deviations, source isobar.Locality) float64 {
 	for _, o := range f.Opening {
 		if o.Source == source && o.Locality == zoneB {
 			return o.Open

@@ -140,8 +140,8 @@ func TestTableSurvivesAnything(t *testing.T) {
 	})
 }
 
-// Clients that obey make no findings, whatever chance does to their counts.
-func TestObedientClientsMakeNoFindings(t *testing.T) {
+// Clients that obey make no deviations, whatever chance does to their counts.
+func TestObedientClientsMakeNoDeviations(t *testing.T) {
 	zones := []isobar.Locality{zoneC, zoneA, zoneB} // sorted
 	rapid.Check(t, func(rt *rapid.T) {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
@@ -179,7 +179,7 @@ func TestObedientClientsMakeNoFindings(t *testing.T) {
 			tab.Merge(w)
 			f := evidence.Observe(at(float64(i)), tab.Snapshot(at(float64(i))).Service("checkout"), []load.PlannedSource{planned})
 			if len(f.Unmanaged)+len(f.Barred)+len(f.Unreachable)+len(f.Deviating) > 0 {
-				rt.Fatalf("interval %d: findings %+v", i, f)
+				rt.Fatalf("interval %d: deviations %+v", i, f)
 			}
 		}
 	})

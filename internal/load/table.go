@@ -22,11 +22,17 @@ type Saved struct {
 	Heard time.Time
 }
 
-// Subscription says that clients in Source are connected for Service, whether they
-// report load or not.
+// Subscription says that clients in Source subscribe to the assignment of Service,
+// whether they report load or not.
 type Subscription struct {
 	Service string
 	Source  isobar.Locality
+	Streams int // that subscribe
+	Acked   int // of them, those that acknowledged the published assignment
+	// AckedAt is when 95% of the streams had acknowledged the published
+	// assignment; zero while they have not. Publishing the same content again, or
+	// other resources, leaves it.
+	AckedAt time.Time
 }
 
 // Settings of a Table and of an Adherence.

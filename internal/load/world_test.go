@@ -22,15 +22,15 @@ const (
 
 // world is a fleet in virtual time, with a table and an evidence.
 type world struct {
-	t        *testing.T
-	now      time.Time
-	tab      *load.Table
-	evidence *load.Adherence
-	sources  []*worldSource
-	fate     func(from, to isobar.Locality) fate
-	edit     func(from, to isobar.Locality, x *load.LocalityReport) // what is reported in place of x; nil = x
-	findings load.Findings
-	lag      time.Duration // how late reports arrive
+	t          *testing.T
+	now        time.Time
+	tab        *load.Table
+	evidence   *load.Adherence
+	sources    []*worldSource
+	fate       func(from, to isobar.Locality) fate
+	edit       func(from, to isobar.Locality, x *load.LocalityReport) // what is reported in place of x; nil = x
+	deviations load.Deviations
+	lag        time.Duration // how late reports arrive
 }
 
 // worldSource is some clients of one locality with what they are assigned.
@@ -62,7 +62,7 @@ func (w *world) assign(s *worldSource, shares map[isobar.Locality]float64) {
 }
 
 // run lets intervals pass.
-func (w *world) run(intervals int) load.Findings {
+func (w *world) run(intervals int) load.Deviations {
 	for range intervals {
 		w.now = w.now.Add(interval)
 		var windows []load.StreamWindow
@@ -71,11 +71,11 @@ func (w *world) run(intervals int) load.Findings {
 		}
 		w.tab.Merge(windows)
 		if svc := w.tab.Snapshot(w.now).Service("checkout"); svc != nil {
-			w.findings = w.evidence.Observe(w.now, svc, w.planned())
-			w.evidence.Name(&w.findings, w.tab)
+			w.deviations = w.evidence.Observe(w.now, svc, w.planned())
+			w.evidence.Name(&w.deviations, w.tab)
 		}
 	}
-	return w.findings
+	return w.deviations
 }
 
 func (w *world) planned() []load.PlannedSource {
@@ -158,7 +158,7 @@ func (w *world) fateOf(from, to isobar.Locality) fate {
 }
 
 // barred lists what is barred, as "source>locality".
-func barred(f load.Findings) string {
+func barred(f load.Deviations) string {
 	var out []string
 	for _, b := range f.Barred {
 		out = append(out, b.Source.String()+">"+b.Locality.String())
@@ -166,7 +166,7 @@ func barred(f load.Findings) string {
 	return strings.Join(out, " ")
 }
 
-func unreachable(f load.Findings) string {
+func unreachable(f load.Deviations) string {
 	var out []string
 	for _, l := range f.Unreachable {
 		out = append(out, l.String())

@@ -239,11 +239,11 @@ type discovered struct {
 
 // took takes assignments and returns the answer to them.
 func (c *client) took(r *response, d *discovered, began time.Time) [][]byte {
-	book := c.run.results
+	results := c.run.results
 	for _, a := range r.assignments {
 		if a.refused != nil {
 			err := fmt.Errorf("%s: %w", a.service, a.refused)
-			book.nacked(err)
+			results.nacked(err)
 			return answer(d.version, r.nonce, d.on.endpoints, err)
 		}
 	}
@@ -258,12 +258,12 @@ func (c *client) took(r *response, d *discovered, began time.Time) [][]byte {
 	}
 	c.mu.Unlock()
 	if d.endpoints {
-		book.pushed(r.version, r.size, now)
+		results.pushed(r.version, r.size, now)
 	} else {
 		d.endpoints = true
 		// Of one of many streams the client waits for the last.
 		if (len(c.subscriptions) == 1 || c.complete()) && !c.answered.Swap(true) {
-			book.first(now.Sub(began))
+			results.first(now.Sub(began))
 		}
 	}
 	d.version = r.version

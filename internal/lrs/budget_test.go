@@ -148,9 +148,9 @@ func TestReportsCountUntilTheyAreReleased(t *testing.T) {
 	})
 }
 
-// TestReportsMakeRoomForMessages asserts that messages count beside reports, up to half of what
+// TestReportsFreeMemoryForMessages asserts that messages count beside reports, up to half of what
 // reports may use.
-func TestReportsMakeRoomForMessages(t *testing.T) {
+func TestReportsFreeMemoryForMessages(t *testing.T) {
 	const memory = 12 << 20
 	const most = memory / 2
 	var messages atomic.Int64

@@ -78,7 +78,7 @@ type Options struct {
 	Registerer prometheus.Registerer // default: metrics are kept but not exported
 }
 
-// Server serves load reporting in all its forms. It is safe for concurrent use.
+// Server serves load reporting in all its API versions. It is safe for concurrent use.
 type Server struct {
 	opts    Options
 	log     *slog.Logger

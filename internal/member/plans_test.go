@@ -48,7 +48,7 @@ func TestHealthOfAClockThatIsWrong(t *testing.T) {
 		at, key := made.Add(-time.Minute), health.Key{Service: "checkout", Address: "10.1.0.1:80"}
 		found := &health.SavedMonitor{
 			Checkers: []health.Checker{{ID: "checker", Since: at, LastSeen: at}},
-			Book: health.Saved{Endpoints: []health.SavedEndpoint{{
+			Verdicts: health.Saved{Endpoints: []health.SavedEndpoint{{
 				Key: key, Since: at, Confirmed: at, Waiting: at, Votes: []health.SavedVote{{Checker: "checker", Since: at, Heard: at}},
 			}}},
 			Drains:   []health.SavedDrain{{Service: "checkout", Since: at}},

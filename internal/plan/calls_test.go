@@ -13,9 +13,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// callers is a fleet in which checkout calls pay. pay has so much room in us/a,
+// callers is a fleet in which checkout calls pay. pay has so much headroom in us/a,
 // and enough in eu/a.
-func callers(t *testing.T, perRequest, nearRoom float64) *isobar.Topology {
+func callers(t *testing.T, perRequest, nearHeadroom float64) *isobar.Topology {
 	t.Helper()
 	network, err := isobar.NewNetwork([]isobar.LatencyRule{{From: loc("us"), To: loc("eu"), MS: 80}})
 	if err != nil {
@@ -31,7 +31,7 @@ func callers(t *testing.T, perRequest, nearRoom float64) *isobar.Topology {
 		},
 		{
 			Name:       "pay",
-			Localities: []isobar.ServiceLocality{at("us/a", nearRoom/0.8, "10.0.1.1:80"), at("eu/a", 4000, "10.1.1.1:80")},
+			Localities: []isobar.ServiceLocality{at("us/a", nearHeadroom/0.8, "10.0.1.1:80"), at("eu/a", 4000, "10.1.1.1:80")},
 		},
 	}}
 	if perRequest > 0 {
@@ -138,14 +138,14 @@ func published(p *plan.Plan, service, from, to string) float64 {
 func TestCallsMoveAtTheCheapestHop(t *testing.T) {
 	for _, test := range []struct {
 		name              string
-		ratio, room       float64
+		ratio, headroom   float64
 		checkout, payNear float64 // shares that stay in us/a
 	}{
 		{"request", 2, 800, 0.4, 1},
 		{"call", 0.5, 200, 1, 0.4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := &callFleet{top: callers(t, test.ratio, test.room), ratio: test.ratio, demand: 1000}
+			f := &callFleet{top: callers(t, test.ratio, test.headroom), ratio: test.ratio, demand: 1000}
 			p := f.settle(t)
 			if s := published(p, "checkout", "us/a", "us/a"); math.Abs(s-test.checkout) > 0.03 {
 				t.Errorf("checkout keeps %.3f in us/a, want %.2f", s, test.checkout)

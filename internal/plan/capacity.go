@@ -10,12 +10,12 @@ import (
 )
 
 // What a site can serve follows from what is declared, and then, one after the
-// other, from findings, from what requests experience, from reports of utilization,
+// other, from deviations, from what requests experience, from reports of utilization,
 // from the demand where nothing else is known, and from limits on measured quantities.
 
-// applyFindings books observed unmanaged load and removes capacity that nobody
+// applyDeviations applies observed unmanaged load and removes capacity that nobody
 // reaches.
-func (s sites) applyFindings(f *load.Findings, mode isobar.Mode) {
+func (s sites) applyDeviations(f *load.Deviations, mode isobar.Mode) {
 	if mode == isobar.ModeObserve {
 		return // nothing is served but the baseline and health
 	}

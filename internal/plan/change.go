@@ -258,7 +258,7 @@ func (c *Change) add(name string, was, is *SavedService, earlier, now *Service, 
 	default:
 		s.Reason = whyMoved(earlier, now, &s, at)
 	}
-	s.Sources = slices.Clone(s.Sources) // it is kept for long, without room to grow
+	s.Sources = slices.Clone(s.Sources) // it is kept for long, without spare capacity
 	c.Services = append(c.Services, s)
 }
 

@@ -101,7 +101,7 @@ func TestNearestIsolation(t *testing.T) {
 	if got := regions(p.Assignment("checkout", loc("us/a"))); !slices.Equal(got, []string{"eu", "us"}) {
 		t.Errorf("clients in the us have failover tiers in %v", got)
 	}
-	wantShares(t, p, "ap/a", [3]float64{0, 0, 1}) // the same distance: what has room
+	wantShares(t, p, "ap/a", [3]float64{0, 0, 1}) // the same distance: what has headroom
 	dead := reapplied(t, top, p, usDown(allUS...))
 	wantShares(t, dead, "us/a", [3]float64{0, 0, 1})
 }

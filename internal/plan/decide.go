@@ -135,7 +135,7 @@ const openFirst = 0.25
 // boundShares returns how much a source may get of localities in which requests
 // fail more than before, or did until a moment ago.
 func boundShares(s *assign.Source, of *Service, sites sites, previous *assign.Result) {
-	if of.Mode() == isobar.ModeObserve || (len(of.Findings.Rising) == 0 && len(of.Findings.Opening) == 0) {
+	if of.Mode() == isobar.ModeObserve || (len(of.Deviations.Rising) == 0 && len(of.Deviations.Opening) == 0) {
 		return
 	}
 	most := func(l int, share float64) {
@@ -152,12 +152,12 @@ func boundShares(s *assign.Source, of *Service, sites sites, previous *assign.Re
 		return
 	}
 	at := sites.in(previous.Sites)
-	for _, where := range of.Findings.Rising {
+	for _, where := range of.Deviations.Rising {
 		if l := sites.index(where); l >= 0 && at[l] >= 0 {
 			most(l, before.Shares[at[l]])
 		}
 	}
-	for _, o := range of.Findings.Opening {
+	for _, o := range of.Deviations.Opening {
 		l := sites.index(o.Locality)
 		if o.Source != s.Locality || l < 0 || len(s.Target) != len(sites) {
 			continue

@@ -45,7 +45,7 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.limits.SetInterval(t.Interval)
 	d.table.SetNetwork(t.Topology.Network)
 	d.table.Merge(t.Windows)
-	d.table.SetSubscribed(t.subscriptions(), t.Now)
+	d.table.SetSubscribed(t.Subscribed, t.Now)
 	snapshot := d.table.Snapshot(t.Now)
 	in := t.tick(snapshot)
 	in.News, in.Scoring = true, true
@@ -59,9 +59,9 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 		capacity, sites := knownSites(before)
 		d.table.SetCapacity(s.Name, capacity)
 		d.adherence.SetSites(s.Name, sites)
-		found := d.adherence.Observe(t.Now, s, plannedSources(before, t.Watched))
+		found := d.adherence.Observe(t.Now, s, plannedSources(before, t.Subscribed))
 		d.adherence.Name(&found, d.table)
-		in.Findings = append(in.Findings, found)
+		in.Deviations = append(in.Deviations, found)
 		d.learning.Adopt(s.Name, before.Learned)
 		d.limits.Adopt(s.Name, before.Dimensions)
 		known := LearnedService{Service: s.Name, Localities: d.learning.Observe(t.Now, s, sites)}
@@ -91,7 +91,7 @@ func (d *Decider) Reapply(t *Turn) (*Plan, error) {
 func (d *Decider) remember(t *Turn, next *Plan) {
 	for _, before := range t.Previous.Services {
 		if after, ok := next.Service(before.Spec.Name); ok && after != before {
-			d.adherence.Note(t.Now, before.Spec.Name, plannedSources(before, t.Watched))
+			d.adherence.Note(t.Now, before.Spec.Name, plannedSources(before, t.Subscribed))
 		}
 	}
 }
@@ -118,10 +118,10 @@ func (d *Decider) forget(p *Plan) {
 }
 
 // plannedSources tells the evidence what each source of a service should be doing,
-// and since when enough of its streams obey. watched is sorted.
-func plannedSources(s *Service, watched []Watched) []load.PlannedSource {
-	from, _ := slices.BinarySearchFunc(watched, s.Spec.Name, func(w Watched, n string) int { return strings.Compare(w.Service, n) })
-	watched = watched[from:]
+// and since when enough of its streams obey. subscribed is sorted.
+func plannedSources(s *Service, subscribed []load.Subscription) []load.PlannedSource {
+	from, _ := slices.BinarySearchFunc(subscribed, s.Spec.Name, func(x load.Subscription, n string) int { return strings.Compare(x.Service, n) })
+	subscribed = subscribed[from:]
 	out := make([]load.PlannedSource, 0, len(s.Result.Sources))
 	for i := range s.Result.Sources {
 		r := &s.Result.Sources[i]
@@ -132,11 +132,11 @@ func plannedSources(s *Service, watched []Watched) []load.PlannedSource {
 			}
 		}
 		// Both lists are sorted by source.
-		for len(watched) > 0 && watched[0].Service == s.Spec.Name && watched[0].Source.Compare(r.Source) < 0 {
-			watched = watched[1:]
+		for len(subscribed) > 0 && subscribed[0].Service == s.Spec.Name && subscribed[0].Source.Compare(r.Source) < 0 {
+			subscribed = subscribed[1:]
 		}
-		if len(watched) > 0 && watched[0].Service == s.Spec.Name && watched[0].Source == r.Source {
-			p.Streams, p.Acked = watched[0].Streams, watched[0].Acked
+		if len(subscribed) > 0 && subscribed[0].Service == s.Spec.Name && subscribed[0].Source == r.Source {
+			p.Streams, p.Acked = subscribed[0].Streams, subscribed[0].AckedAt
 		}
 		out = append(out, p)
 	}
@@ -181,8 +181,8 @@ func (d *Decider) Gather(t *Turn) (observed Saved, returned float64) {
 	d.table.SetInterval(t.Interval)
 	d.table.SetNetwork(t.Topology.Network)
 	d.table.Merge(t.Windows)
-	t.sortWatched()
-	d.table.SetSubscribed(t.subscriptions(), t.Now)
+	t.sortSubscribed()
+	d.table.SetSubscribed(t.Subscribed, t.Now)
 	snapshot := d.table.Snapshot(t.Now)
 	observed = Saved{Version: t.Previous.Version, Made: t.Now, Paused: t.Paused}
 	for i := range snapshot.Services {

@@ -30,7 +30,7 @@ func (l *loop) turn(step func(*plan.Turn) (*plan.Plan, error), windows ...load.S
 		Now: l.now, Interval: interval, Windows: windows, Topology: l.top, Health: health.NewTable(nil), Previous: l.plan, Version: 1,
 	}
 	if !l.left {
-		turn.Watched = []plan.Watched{{Service: "checkout", Source: loc("us/a"), Streams: 3, Acked: t0}}
+		turn.Subscribed = []load.Subscription{{Service: "checkout", Source: loc("us/a"), Streams: 3, AckedAt: t0}}
 	}
 	if l.plan != nil {
 		turn.Version = l.plan.Version + 1
@@ -94,7 +94,7 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 		l.tick(10, true)
 	}
 	idle, _ := l.plan.Service("checkout")
-	if len(idle.Findings.Unreachable) == 0 {
+	if len(idle.Deviations.Unreachable) == 0 {
 		t.Fatal("a dead zone is not found")
 	}
 	l.left = true
@@ -113,8 +113,8 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 	l.turn(l.decider.Reapply)
 	for i := range 2 {
 		l.tick(10, false)
-		if s, _ := l.plan.Service("checkout"); len(s.Findings.Barred)+len(s.Findings.Outages) > 0 {
-			t.Fatalf("%d ticks after it was made anew: %+v", i+1, s.Findings)
+		if s, _ := l.plan.Service("checkout"); len(s.Deviations.Barred)+len(s.Deviations.Outages) > 0 {
+			t.Fatalf("%d ticks after it was made anew: %+v", i+1, s.Deviations)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestSharesThatHealthReplacedAreRemembered(t *testing.T) {
 		f.turn(f.decider.Reapply)
 		f.now = reported
 		f.land = func(l isobar.Locality, _ float64) float64 { return told.Assignment("checkout", loc("us/a")).Share(l) }
-		if found := f.service().Findings; len(found.Unmanaged)+len(found.Deviating)+len(found.Barred) > 0 {
+		if found := f.service().Deviations; len(found.Unmanaged)+len(found.Deviating)+len(found.Barred) > 0 {
 			t.Fatalf("tick %d: %+v", i, found)
 		}
 	}
@@ -212,7 +212,7 @@ func (o *other) follow(p *plan.Plan) {
 	turn := plan.Turn{
 		Now: p.Made, Interval: 5 * time.Second, Topology: o.top, Health: health.NewTable(nil),
 		Previous: o.plan, Version: o.plan.Version + 1,
-		Watched: []plan.Watched{{Service: "checkout", Source: loc("us/a"), Streams: 3}},
+		Subscribed: []load.Subscription{{Service: "checkout", Source: loc("us/a"), Streams: 3}},
 	}
 	if o.top == nil {
 		turn.Topology = p.Topology

@@ -47,7 +47,7 @@ func gatherSources(of *Service, at sites, subscribed []load.Subscription) source
 		}
 		add(s.Source, 0)
 	}
-	for _, b := range of.Findings.Unmanaged {
+	for _, b := range of.Deviations.Unmanaged {
 		if b.Failover || of.Mode() == isobar.ModeObserve {
 			continue // still to be steered, as soon as it can be
 		}
@@ -73,7 +73,7 @@ func barredFrom(of *Service, at sites, source isobar.Locality) []bool {
 	if of.Mode() == isobar.ModeObserve {
 		return nil
 	}
-	for _, b := range of.Findings.Barred {
+	for _, b := range of.Deviations.Barred {
 		if b.Source != source {
 			continue
 		}

@@ -34,7 +34,7 @@ type DeviatingClient struct {
 }
 
 // DeviationsOf is what operators see of the deviations of a service, sorted by source.
-func DeviationsOf(f *load.Findings) []SourceDeviation {
+func DeviationsOf(f *load.Deviations) []SourceDeviation {
 	var out []SourceDeviation
 	for _, d := range f.Deviating {
 		out = append(out, SourceDeviation{Source: d.Source, DeviationSeen: *seenOfDeviation(&d)})

@@ -72,7 +72,7 @@ func (e *explainer) explain() Explanation {
 			out.Clients = append(out.Clients, ClientExplained{Client: c.Name, Rate: c.Rate})
 		}
 	}
-	for _, d := range DeviationsOf(&e.s.Findings) {
+	for _, d := range DeviationsOf(&e.s.Deviations) {
 		if d.Source == e.source {
 			out.Deviation = &d.DeviationSeen
 		}
@@ -118,7 +118,7 @@ func (e *explainer) demand() DemandExplained {
 		d.Rate = e.result.Demand
 	}
 	d.Variability = e.s.variabilityOf(e.source)
-	for _, b := range e.s.Findings.Unmanaged {
+	for _, b := range e.s.Deviations.Unmanaged {
 		if b.Source == e.source && !b.Failover {
 			d.OffPlan += b.Rate
 		}
@@ -186,7 +186,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	if (policyOf(e.s.Spec) != nil || e.s.decays()) && e.result != nil && e.result.Target != nil {
 		x.Optimum, x.Target = x.Target, e.result.Target[i]
 	}
-	for _, b := range e.s.Findings.Barred {
+	for _, b := range e.s.Deviations.Barred {
 		x.Barred = x.Barred || (b.Source == e.source && b.Locality == name && e.s.Mode() != isobar.ModeObserve)
 	}
 	if o := e.s.outage(name); o != nil {

@@ -87,7 +87,7 @@ func TestExplainNamesWhatBinds(t *testing.T) {
 			for range 3 {
 				in := plan.Input{Now: p.Made.Add(5 * time.Second), Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1}
 				in.Load = demand(in.Now, "checkout", map[string]float64{"us/a": 100})
-				in.Findings = []load.Findings{{Service: "checkout", Barred: []load.Barred{{Source: loc("us/a"), Locality: loc("us/a"), Since: t0}}}}
+				in.Deviations = []load.Deviations{{Service: "checkout", Barred: []load.Barred{{Source: loc("us/a"), Locality: loc("us/a"), Since: t0}}}}
 				next, err := plan.Next(in)
 				if err != nil {
 					t.Fatal(err)
@@ -234,7 +234,7 @@ func TestDeviationsInWords(t *testing.T) {
 	a, b, c := isobar.MustLocality("us-east/a"), isobar.MustLocality("us-east/b"), isobar.MustLocality("us-east/c")
 	one := load.ClientDeviation{Node: "n1", Cluster: "web", Rate: 100, Points: 92, To: isobar.MustLocality("eu/a"), ToShare: 0.95}
 	two := load.ClientDeviation{Node: "n2", Cluster: "web", Rate: 10, Points: 40}
-	got := plan.DeviationsOf(&load.Findings{
+	got := plan.DeviationsOf(&load.Deviations{
 		Deviating: []load.Deviation{{Source: b, Points: 30, Cause: load.CauseZoneAware, Clients: []load.ClientDeviation{one, two}, Others: 2}},
 		Individual: []load.Deviation{
 			{Source: a, Points: 92, Cause: load.CauseUnknown, Clients: []load.ClientDeviation{one}},

@@ -262,7 +262,7 @@ func (f *failing) text() string {
 // the evidence. In mode observe nothing follows from it.
 func (s *Service) Outages() []Trouble {
 	var out []Trouble
-	for _, o := range s.Findings.Outages {
+	for _, o := range s.Deviations.Outages {
 		if i := slices.IndexFunc(s.Spec.Localities, func(l isobar.ServiceLocality) bool { return l.Locality == o.Locality }); i < 0 {
 			continue
 		}
@@ -279,11 +279,11 @@ func (s *Service) Outages() []Trouble {
 
 // outage finds what is known of a locality's outage; nil = there is none.
 func (s *Service) outage(l isobar.Locality) *load.Outage {
-	i, ok := slices.BinarySearchFunc(s.Findings.Outages, l, func(o load.Outage, l isobar.Locality) int { return o.Locality.Compare(l) })
+	i, ok := slices.BinarySearchFunc(s.Deviations.Outages, l, func(o load.Outage, l isobar.Locality) int { return o.Locality.Compare(l) })
 	if !ok {
 		return nil
 	}
-	return &s.Findings.Outages[i]
+	return &s.Deviations.Outages[i]
 }
 
 func (s *Service) outageText(o *load.Outage) string {

@@ -243,7 +243,7 @@ func TestMissingInputsSlowDown(t *testing.T) {
 	}
 }
 
-// Rungs only ever go down with age, whatever the steps are, and never is never.
+// Degradation levels only ever go down with age, whatever the steps are, and never is never.
 func TestDegradationIsMonotone(t *testing.T) {
 	age := func(t *rapid.T, name string) time.Duration {
 		return time.Duration(rapid.IntRange(0, 40).Draw(t, name)) * time.Second

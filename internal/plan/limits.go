@@ -129,7 +129,7 @@ func (p PlannedSite) borrows() bool {
 // are learned from what is.
 func (p PlannedSite) unreported() float64 {
 	out := p.spec().UnmanagedLoad
-	for _, b := range p.of.Findings.Unreported {
+	for _, b := range p.of.Deviations.Unreported {
 		if b.Locality == p.locality() {
 			out += b.Rate
 		}
@@ -151,7 +151,7 @@ func (p PlannedSite) addLimits(out *load.Site) {
 	out.Allowed = max(0, site.Ceiling*site.Capacity-hidden) / scaler
 	out.Least = p.kept(out.Size*scaler, headroom) / scaler
 	if headroom > 0 {
-		out.Room = max(0, headroom-hidden) / scaler
+		out.Headroom = max(0, headroom-hidden) / scaler
 	}
 }
 

@@ -102,7 +102,7 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	d := &draft{Service: begin(in, spec, prev), last: prev}
 	at := buildSites(spec, in.Health, prev)
 	d.routes = routes{spec: spec, network: in.Topology.Network, sites: at}
-	at.applyFindings(&d.Findings, d.Mode())
+	at.applyDeviations(&d.Deviations, d.Mode())
 	if spec.CapacityTrust.Observed() {
 		d.routes.extra = at.extraCosts(&d.Service)
 		at.applyObserved(&d.Service)
@@ -133,14 +133,14 @@ func begin(in *Input, spec *isobar.Service, prev *Service) Service {
 	switch {
 	case in.Load != nil:
 		s.Load = in.Load.Service(spec.Name)
-		s.Findings = findingsOf(in.Findings, spec.Name)
+		s.Deviations = deviationsFrom(in.Deviations, spec.Name)
 		known := learnedOf(in.Learned, spec.Name)
 		s.Learned, s.Dimensions, s.Observed = known.Localities, known.Dimensions, known.Observed
 		if s.Load == nil && prev != nil { // nobody sends anything, so nothing is learned, nor forgotten
 			s.Learned, s.Dimensions, s.Observed = prev.Learned, prev.Dimensions, prev.Observed
 		}
 	case prev != nil:
-		s.Load, s.Findings, s.Learned, s.Dimensions, s.Observed = prev.Load, prev.Findings, prev.Learned, prev.Dimensions, prev.Observed
+		s.Load, s.Deviations, s.Learned, s.Dimensions, s.Observed = prev.Load, prev.Deviations, prev.Learned, prev.Dimensions, prev.Observed
 	}
 	if s.Load != nil {
 		s.Coverage = s.Load.Coverage
@@ -157,16 +157,16 @@ func begin(in *Input, spec *isobar.Service, prev *Service) Service {
 	s.Scores, s.Rollout = score(in, &s, prev)
 	if prev != nil {
 		if s.Damping = prev.Damping; in.News {
-			s.Damping = s.Damping.later(deviates(&s.Findings))
+			s.Damping = s.Damping.later(deviates(&s.Deviations))
 		}
 	}
 	return s
 }
 
-func findingsOf(all []load.Findings, service string) load.Findings {
-	i, ok := slices.BinarySearchFunc(all, service, func(f load.Findings, n string) int { return strings.Compare(f.Service, n) })
+func deviationsFrom(all []load.Deviations, service string) load.Deviations {
+	i, ok := slices.BinarySearchFunc(all, service, func(f load.Deviations, n string) int { return strings.Compare(f.Service, n) })
 	if !ok {
-		return load.Findings{Service: service}
+		return load.Deviations{Service: service}
 	}
 	return all[i]
 }
@@ -181,12 +181,12 @@ type Input struct {
 	// Load is what was measured; nil keeps what the previous plan was made
 	// from, as a reapplication does.
 	Load *load.Snapshot
-	// Findings compares observed shares with the previous plan, sorted by service;
+	// Deviations compares observed shares with the previous plan, sorted by service;
 	// read only with Load.
-	Findings []load.Findings
+	Deviations []load.Deviations
 	// News says that Load was measured since the last tick: time has passed, and
 	// the planner can see oscillations from tick to tick. Scoring says that Load and
-	// Findings were seen while Previous was in force besides, so that what it
+	// Deviations were seen while Previous was in force besides, so that what it
 	// predicted can be held against them.
 	News, Scoring bool
 	// Learned is what is known of capacities from reports of utilization, sorted

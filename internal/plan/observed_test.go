@@ -334,7 +334,7 @@ func TestNewcomersRaiseNoDrop(t *testing.T) {
 					if i >= 90 {
 						rate, account, at = tc.lie, tc.account(i-90), loc("us/a")
 					}
-					turn.Watched = append(turn.Watched, plan.Watched{Service: "checkout", Source: at, Streams: 1, Acked: t0})
+					turn.Subscribed = append(turn.Subscribed, load.Subscription{Service: "checkout", Source: at, Streams: 1, AckedAt: t0})
 					n := uint64(rate * interval.Seconds())
 					sr := load.ServiceReport{Service: "checkout", Interval: interval, Localities: []load.LocalityReport{{Locality: &at, Issued: n, HasIssued: true, Succeeded: n}}}
 					turn.Windows = append(turn.Windows, load.StreamWindow{

@@ -135,7 +135,7 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 // reopen returns what an answer for one more source of a planned service follows from.
 func reopen(s *Service, network *isobar.Network, source isobar.Locality) (of *Service, r *routes, from sources) {
 	of = &Service{
-		Spec: s.Spec, Rollout: s.Rollout, Findings: s.Findings, Problem: s.Problem, Solution: s.Solution, Inputs: s.Inputs, Hold: s.Hold,
+		Spec: s.Spec, Rollout: s.Rollout, Deviations: s.Deviations, Problem: s.Problem, Solution: s.Solution, Inputs: s.Inputs, Hold: s.Hold,
 	}
 	r = &routes{spec: s.Spec, network: network, sites: make(sites, len(s.Sites))}
 	for i := range s.Sites {

@@ -238,7 +238,7 @@ func TestSavedDemandIsWhatWasMeasured(t *testing.T) {
 	now := t0
 	p, err := plan.Next(plan.Input{
 		Now: now, Topology: threeZones(t), Version: 1, Load: demand(now, "checkout", map[string]float64{"us/a": 500}),
-		Findings: []load.Findings{{Service: "checkout", Unmanaged: []load.Landing{{Source: loc("us/a"), Locality: loc("us/b"), Rate: 200}}}},
+		Deviations: []load.Deviations{{Service: "checkout", Unmanaged: []load.Landing{{Source: loc("us/a"), Locality: loc("us/b"), Rate: 200}}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -276,11 +276,11 @@ func TestSavedDemandOutlivesAShortProcess(t *testing.T) {
 // on trying everything that is there.
 func TestBarredFromEverywhereIsStillAnswered(t *testing.T) {
 	top := threeZones(t)
-	f := load.Findings{Service: "checkout"}
+	f := load.Deviations{Service: "checkout"}
 	for _, l := range []string{"eu/a", "us/a", "us/b"} {
 		f.Barred = append(f.Barred, load.Barred{Source: loc("us/a"), Locality: loc(l), Since: t0})
 	}
-	p, err := plan.Next(plan.Input{Now: t0, Topology: top, Version: 1, Load: demand(t0, "checkout", map[string]float64{"us/a": 500, "us/b": 100}), Findings: []load.Findings{f}})
+	p, err := plan.Next(plan.Input{Now: t0, Topology: top, Version: 1, Load: demand(t0, "checkout", map[string]float64{"us/a": 500, "us/b": 100}), Deviations: []load.Deviations{f}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestHoldWhileCoverageIsLow(t *testing.T) {
 	}
 }
 
-// What clients spill through lower tiers takes room where it lands, and stays
+// What clients spill through lower tiers takes headroom where it lands, and stays
 // demand: when the reason goes, all of it has to be placed.
 func TestFailoverOfClientsStaysDemand(t *testing.T) {
 	top := threeZones(t)
@@ -348,7 +348,7 @@ func TestFailoverOfClientsStaysDemand(t *testing.T) {
 		demand   float64
 	}{{true, 400}, {false, 100}} {
 		in := plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1, Load: demand(t0, "checkout", map[string]float64{"us/a": 400})}
-		in.Findings = []load.Findings{{Service: "checkout", Unmanaged: []load.Landing{
+		in.Deviations = []load.Deviations{{Service: "checkout", Unmanaged: []load.Landing{
 			{Source: loc("us/a"), Locality: loc("us/b"), Rate: 300, Failover: tt.failover},
 		}}}
 		next, err := plan.Next(in)

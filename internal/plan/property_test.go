@@ -23,7 +23,7 @@ import (
 )
 
 // TestPlansRecover drives random fleets through random changes of topology,
-// health, demand and findings, by ticks and reapplications: nothing panics, the same
+// health, demand and deviations, by ticks and reapplications: nothing panics, the same
 // input gives the same plan, a fallback does less harm than what it replaces,
 // and when nothing changes any more the check is content within three ticks.
 func TestPlansRecover(t *testing.T) {
@@ -129,7 +129,7 @@ func TestObserveServesTheBaseline(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.plan = p
-			in.Previous, in.Load, in.Findings = want, nil, nil
+			in.Previous, in.Load, in.Deviations = want, nil, nil
 			if want, err = plan.Next(in); err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func TestObserveServesTheBaseline(t *testing.T) {
 			step(assign.Reapply)
 			for range 11 { // until all have gone where they should
 				w.drawRates(t)
-				w.drawFindings(t)
+				w.drawDeviations(t)
 				for _, n := range worldSources {
 					w.watches[n] = true
 				}
@@ -160,7 +160,7 @@ func wantSameShares(t *rapid.T, got, want *plan.Plan) {
 		a, b := g.Result.Source(sourceOf(n)), s.Result.Source(sourceOf(n))
 		for l := range b.Shares {
 			if math.Abs(a.Shares[l]-b.Shares[l]) > 0.01 {
-				t.Fatalf("from %q: %v, want %v; findings %+v, reasons %+v", n, a.Shares, b.Shares, g.Findings, a.Reasons)
+				t.Fatalf("from %q: %v, want %v; deviations %+v, reasons %+v", n, a.Shares, b.Shares, g.Deviations, a.Reasons)
 			}
 		}
 	}

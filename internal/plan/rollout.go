@@ -88,7 +88,7 @@ func rolloutOf(spec *isobar.Service, prev *Service) *Rollout {
 // watch takes the scores, and mode auto with them, on by a tick: by the open window, which
 // holds enough to be judged if full says so, and by what gets worse in a trial. It closes
 // the window where that was enough, and returns the rollout from then on. An operator's
-// pause wins: then nothing is done. The service has its load and findings; s is a
+// pause wins: then nothing is done. The service has its load and deviations; s is a
 // new value: that of the plan before stays as it is.
 func (s *Scores) watch(of, prev *Service, now time.Time, network *isobar.Network, full bool) *Rollout {
 	age := s.Open.To.Sub(s.Open.From)

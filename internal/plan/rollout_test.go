@@ -294,7 +294,7 @@ func TestAutoKeepsNewSourcesFromWhatTheyCannotReach(t *testing.T) {
 		for range 2 {
 			in := plan.Input{Now: p.Made.Add(5 * time.Second), Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1}
 			in.Load = demand(in.Now, "checkout", map[string]float64{"us/a": 100})
-			in.Findings = []load.Findings{{Service: "checkout", Barred: []load.Barred{{Source: loc("us/b"), Locality: loc("us/b"), Since: t0}}}}
+			in.Deviations = []load.Deviations{{Service: "checkout", Barred: []load.Barred{{Source: loc("us/b"), Locality: loc("us/b"), Since: t0}}}}
 			next, err := plan.Next(in)
 			if err != nil {
 				t.Fatal(err)

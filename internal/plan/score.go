@@ -226,8 +226,8 @@ func score(in *Input, of, prev *Service) (*Scores, *Rollout) {
 		next.restart(in.Now)
 		return next, of.Rollout.restartedGuard()
 	}
-	seen := seenOf(prev, before, in.Now, of.Load, of.Findings.Rounds)
-	full := next.follow(&seen, of.Findings.Rounds, of.Load)
+	seen := seenOf(prev, before, in.Now, of.Load, of.Deviations.Rounds)
+	full := next.follow(&seen, of.Deviations.Rounds, of.Load)
 	return next, next.watch(of, prev, in.Now, in.Topology.Network, full)
 }
 

@@ -44,10 +44,10 @@ func (f *fleet) turn(step func(*plan.Turn) (*plan.Plan, error), windows ...load.
 	turn := &plan.Turn{
 		Now: f.now, Interval: interval, Windows: windows, Topology: f.top, Health: f.table,
 		Paused: f.paused, Previous: f.plan, Version: 1,
-		Watched: []plan.Watched{{Service: "checkout", Source: loc("us/a"), Streams: 3, Acked: f.now}},
+		Subscribed: []load.Subscription{{Service: "checkout", Source: loc("us/a"), Streams: 3, AckedAt: f.now}},
 	}
 	if f.silent {
-		turn.Watched[0].Acked = time.Time{}
+		turn.Subscribed[0].AckedAt = time.Time{}
 	}
 	if f.plan != nil {
 		turn.Version = f.plan.Version + 1

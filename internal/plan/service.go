@@ -11,15 +11,15 @@ import (
 
 // Service is one service of a plan: inputs, solution and assignment.
 type Service struct {
-	Spec     *isobar.Service
-	Sites    []assign.Site
-	Coverage float64
-	Hold     string            // why weights are held; empty when they are not
-	Paused   *Pause            // by an operator; nil when it is not
-	Inputs   []InputState      // how fresh what it is decided from is, in the order of [Inputs]
-	Load     *load.ServiceLoad // what was measured; nil when nothing was
-	Findings load.Findings     // observed shares against the plan
-	Learned  []load.Capacity   // what reports of utilization tell about capacities, sorted by locality
+	Spec       *isobar.Service
+	Sites      []assign.Site
+	Coverage   float64
+	Hold       string            // why weights are held; empty when they are not
+	Paused     *Pause            // by an operator; nil when it is not
+	Inputs     []InputState      // how fresh what it is decided from is, in the order of [Inputs]
+	Load       *load.ServiceLoad // what was measured; nil when nothing was
+	Deviations load.Deviations   // observed shares against the plan
+	Learned    []load.Capacity   // what reports of utilization tell about capacities, sorted by locality
 	// Observed is what requests tell about capacities, sorted by locality.
 	Observed []ObservedCapacity
 	// Dimensions is what is known of the limits of the service, sorted by locality,

@@ -67,22 +67,22 @@ type sharedConfiguration struct {
 
 // sharedDecision is what was decided of a service.
 type sharedDecision struct {
-	Saved    SavedService    `json:"saved"`
-	Coverage float64         `json:"coverage"`
-	Hold     string          `json:"hold,omitempty"`
-	Paused   *Pause          `json:"paused,omitempty"`
-	Inputs   []InputState    `json:"inputs,omitempty"`
-	Findings load.Findings   `json:"findings"`
-	Limited  []LimitedSite   `json:"limited,omitempty"`
-	Costs    []float64       `json:"call_costs,omitempty"`
-	Callers  []string        `json:"callers,omitempty"`
-	Joint    bool            `json:"joint,omitempty"`
-	Alone    bool            `json:"alone,omitempty"`
-	Gap      float64         `json:"plan_gap,omitempty"`
-	Policy   [2]float64      `json:"policy,omitzero"` // gap, milliseconds
-	Sites    []sharedSite    `json:"sites"`
-	Result   sharedResult    `json:"result"`
-	Solved   *sharedSolution `json:"solved,omitempty"`
+	Saved      SavedService    `json:"saved"`
+	Coverage   float64         `json:"coverage"`
+	Hold       string          `json:"hold,omitempty"`
+	Paused     *Pause          `json:"paused,omitempty"`
+	Inputs     []InputState    `json:"inputs,omitempty"`
+	Deviations load.Deviations `json:"findings"` // as replicas of earlier versions call it
+	Limited    []LimitedSite   `json:"limited,omitempty"`
+	Costs      []float64       `json:"call_costs,omitempty"`
+	Callers    []string        `json:"callers,omitempty"`
+	Joint      bool            `json:"joint,omitempty"`
+	Alone      bool            `json:"alone,omitempty"`
+	Gap        float64         `json:"plan_gap,omitempty"`
+	Policy     [2]float64      `json:"policy,omitzero"` // gap, milliseconds
+	Sites      []sharedSite    `json:"sites"`
+	Result     sharedResult    `json:"result"`
+	Solved     *sharedSolution `json:"solved,omitempty"`
 }
 
 // sharedSolution goes with services of which clients that the plan does not know
@@ -272,7 +272,7 @@ func (g *groupIndex) index(group *isobar.EndpointGroup) int {
 func (g *groupIndex) decision(s *Service) *sharedDecision {
 	r := s.Result
 	d := &sharedDecision{
-		Saved: saveService(s), Coverage: s.Coverage, Hold: s.Hold, Paused: s.Paused, Inputs: s.Inputs, Findings: s.Findings, Limited: s.Limited,
+		Saved: saveService(s), Coverage: s.Coverage, Hold: s.Hold, Paused: s.Paused, Inputs: s.Inputs, Deviations: s.Deviations, Limited: s.Limited,
 		Costs: s.CallCosts, Callers: s.Callers, Joint: s.Joint, Alone: s.Alone, Gap: s.PlanGap, Policy: [2]float64{s.PolicyGap, s.PolicyMS},
 		Sites: g.sites(s.Sites),
 		Result: sharedResult{

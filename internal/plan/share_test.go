@@ -110,7 +110,7 @@ func TestSharedPlansKeepTheirFieldNames(t *testing.T) {
 	top.Services[0].Policy = isobar.PolicyWaterfallByZone
 	p := decided(t, plan.Input{
 		Now: t0, Trigger: assign.Tick, Topology: top, Version: 1, Load: demand(t0, "checkout", map[string]float64{"us/a": 500}),
-		Findings: []load.Findings{{Service: "checkout", Unmanaged: []load.Landing{{Source: loc("us/a"), Locality: loc("us/b"), Rate: 200}}}},
+		Deviations: []load.Deviations{{Service: "checkout", Unmanaged: []load.Landing{{Source: loc("us/a"), Locality: loc("us/b"), Rate: 200}}}},
 	})
 	shared, err := (&plan.Sharer{}).Share(p, plan.Origin{})
 	if err != nil {

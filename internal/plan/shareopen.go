@@ -135,7 +135,7 @@ func (b openedService) open(s *SharedService, shift time.Duration) (openedServic
 // service builds the planned service. Assignments that stay keep their identity.
 func (d *sharedDecision) service(c *sharedConfiguration, before *Service) (*Service, error) {
 	s := &Service{
-		Spec: c.Spec, Coverage: d.Coverage, Hold: d.Hold, Paused: d.Paused, Inputs: d.Inputs, Findings: d.Findings, Limited: d.Limited,
+		Spec: c.Spec, Coverage: d.Coverage, Hold: d.Hold, Paused: d.Paused, Inputs: d.Inputs, Deviations: d.Deviations, Limited: d.Limited,
 		Learned: load.ValidCapacities(d.Saved.Learned), Observed: validObserved(d.Saved.Observed), Dimensions: load.ValidDimensions(d.Saved.Dimensions),
 		Prices: d.Saved.Prices, CallCosts: d.Costs, Callers: d.Callers, Joint: d.Joint, Alone: d.Alone,
 		PlanGap: d.Gap, PolicyGap: d.Policy[0], PolicyMS: d.Policy[1], Rollout: d.Saved.Rollout.revive(),

@@ -78,7 +78,7 @@ func TestUndeclaredCapacity(t *testing.T) {
 	}
 }
 
-// A region that sends nothing itself has room for others, and its own clients
+// A region that sends nothing itself has headroom for others, and its own clients
 // are told to stay when they come.
 func TestUndeclaredCapacityOfAnIdleRegion(t *testing.T) {
 	top := threeZones(t)
@@ -120,7 +120,7 @@ func TestEvidenceTakesHalfAtTheMost(t *testing.T) {
 	now := before.Made.Add(5)
 	p, err := plan.Next(plan.Input{
 		Now: now, Trigger: assign.Tick, Topology: top, Previous: before, Version: before.Version + 1, Load: demand(now, "checkout", rates),
-		Findings: []load.Findings{{Service: "checkout", Unreachable: []isobar.Locality{loc("eu/a"), loc("us/a"), loc("us/b")}}},
+		Deviations: []load.Deviations{{Service: "checkout", Unreachable: []isobar.Locality{loc("eu/a"), loc("us/a"), loc("us/b")}}},
 	})
 	if err != nil || len(p.Violations) > 0 {
 		t.Fatal(err, p.Violations)

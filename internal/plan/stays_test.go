@@ -140,7 +140,7 @@ func TestRatesBeyondTheSolver(t *testing.T) {
 }
 
 // What is dropped ends when nobody sends anything any more: those who come back
-// find room.
+// find headroom.
 func TestDropEndsWithDemand(t *testing.T) {
 	top := threeZones(t)
 	top.Services[0].MaxShed = 0.5

@@ -269,7 +269,7 @@ func watchCycles(s, prev *Service) *Damping {
 	if prev == nil || usable != before.usable || !sameSpec(prev.Spec, s.Spec) || prev.Mode() != s.Mode() || s.Hold != "" {
 		before.oscillations = nil
 	}
-	// What is measured, not what is steered: findings take from that, and they
+	// What is measured, not what is steered: deviations take from that, and they
 	// may be what oscillates.
 	var demand []float64
 	if s.Load != nil {
@@ -282,7 +282,7 @@ func watchCycles(s, prev *Service) *Damping {
 	next.oscillations, next.usable = oscillations, usable
 	if found != nil {
 		next.Locality, next.Amplitude, next.Ticks = s.Sites[found.Site].Group.Locality, found.Amplitude, found.Ticks
-		next.Left, next.Astray = dampTicks<<min(next.again, dampDoublings), deviates(&s.Findings)
+		next.Left, next.Astray = dampTicks<<min(next.again, dampDoublings), deviates(&s.Deviations)
 		if next.Level = min(next.Level+1, maxDamping); next.Astray {
 			next.Level = 0
 		}
@@ -293,4 +293,4 @@ func watchCycles(s, prev *Service) *Damping {
 }
 
 // deviates reports whether clients do not follow their assignments.
-func deviates(f *load.Findings) bool { return len(f.Deviating) > 0 || len(f.Unmanaged) > 0 }
+func deviates(f *load.Deviations) bool { return len(f.Deviating) > 0 || len(f.Unmanaged) > 0 }

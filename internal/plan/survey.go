@@ -153,7 +153,7 @@ const QuickTicks = 3
 
 // NewSurvey begins with a turn whose previous plan must exist.
 func NewSurvey(t *Turn, tick time.Duration) *Survey {
-	t.sortWatched()
+	t.sortSubscribed()
 	return &Survey{turn: t, tick: tick, groups: callGroups(t.Topology, t.Topology), losses: map[isobar.Locality]*ZoneLoss{}, failed: Failed{}}
 }
 

@@ -12,25 +12,16 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// Watched says how many streams of a source watch a service, and since when
-// enough of them obey the assignment in force.
-type Watched struct {
-	Service string
-	Source  isobar.Locality
-	Streams int
-	Acked   time.Time // zero: not yet
-}
-
 // Turn is what one turn of the loop starts from. Nothing in it is changed but
-// the order of Watched.
+// the order of Subscribed.
 type Turn struct {
-	Now      time.Time
-	Interval time.Duration       // at which clients report now
-	Windows  []load.StreamWindow // reported since the last tick; only a tick reads them
-	Watched  []Watched
-	Topology *isobar.Topology
-	Health   health.Table
-	Paused   Pauses // what operators froze
+	Now        time.Time
+	Interval   time.Duration       // at which clients report now
+	Windows    []load.StreamWindow // reported since the last tick; only a tick reads them
+	Subscribed []load.Subscription
+	Topology   *isobar.Topology
+	Health     health.Table
+	Paused     Pauses // what operators froze
 	// Ages of inputs other than load reports, and the steps of degradation, of
 	// which 0 stands for the default and [Forever] for never; only a tick reads
 	// them.
@@ -39,15 +30,6 @@ type Turn struct {
 	Previous    *Plan
 	Version     uint64 // of the new plan
 	Force       bool   // of a rollback: also where today's demand does not fit
-}
-
-// subscriptions lists which clients are connected, whether they report load or not.
-func (t *Turn) subscriptions() []load.Subscription {
-	out := make([]load.Subscription, len(t.Watched))
-	for i := range t.Watched {
-		out[i] = load.Subscription{Service: t.Watched[i].Service, Source: t.Watched[i].Source}
-	}
-	return out
 }
 
 // tick is what a decision is made from, but for what is inferred from how clients
@@ -60,10 +42,10 @@ func (t *Turn) tick(measured *load.Snapshot) Input {
 }
 
 func (t *Turn) input(trigger assign.Trigger) Input {
-	t.sortWatched()
+	t.sortSubscribed()
 	return Input{
 		Now: t.Now, Trigger: trigger, Topology: t.Topology, Health: t.Health,
-		Paused: t.Paused, Previous: t.Previous, Version: t.Version, Subscribed: slices.Compact(t.subscriptions()),
+		Paused: t.Paused, Previous: t.Previous, Version: t.Version, Subscribed: slices.CompactFunc(slices.Clone(t.Subscribed), sameSource),
 	}
 }
 
@@ -81,28 +63,31 @@ func withCalls(t *isobar.Topology, named map[string]bool) []string {
 	return out
 }
 
-func (t *Turn) sortWatched() {
-	slices.SortFunc(t.Watched, func(a, b Watched) int {
+// sameSource reports whether two subscriptions are of one source to one service.
+func sameSource(a, b load.Subscription) bool { return a.Service == b.Service && a.Source == b.Source }
+
+func (t *Turn) sortSubscribed() {
+	slices.SortFunc(t.Subscribed, func(a, b load.Subscription) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), a.Source.Compare(b.Source))
 	})
 }
 
 // only returns a turn of some of the services, whose names are sorted. What it
-// shares with t, whose Watched are sorted, is not changed.
+// shares with t, whose Subscribed are sorted, is not changed.
 func (t *Turn) only(names []string) *Turn {
 	out, previous := *t, *t.Previous
 	out.Topology, previous.Topology = onlyOf(t.Topology, names), onlyOf(t.Previous.Topology, names)
-	previous.Services, out.Watched = nil, nil
+	previous.Services, out.Subscribed = nil, nil
 	for _, name := range names {
 		if s, ok := t.Previous.Service(name); ok {
 			previous.Services = append(previous.Services, s)
 		}
-		from, _ := slices.BinarySearchFunc(t.Watched, name, func(w Watched, n string) int { return strings.Compare(w.Service, n) })
-		for _, w := range t.Watched[from:] {
+		from, _ := slices.BinarySearchFunc(t.Subscribed, name, func(s load.Subscription, n string) int { return strings.Compare(s.Service, n) })
+		for _, w := range t.Subscribed[from:] {
 			if w.Service != name {
 				break
 			}
-			out.Watched = append(out.Watched, w)
+			out.Subscribed = append(out.Subscribed, w)
 		}
 	}
 	out.Previous = &previous
@@ -140,9 +125,9 @@ func (t *Turn) Replan(measured *Plan) (*Plan, error) {
 		if s.Load != nil {
 			snapshot.Services = append(snapshot.Services, *s.Load)
 		}
-		f := s.Findings
+		f := s.Deviations
 		f.Service = s.Spec.Name
-		in.Findings = append(in.Findings, f)
+		in.Deviations = append(in.Deviations, f)
 	}
 	in.Learned = learnedIn(measured)
 	return Next(in)

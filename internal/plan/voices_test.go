@@ -69,7 +69,7 @@ func (w *grownFleet) run(seconds int) *plan.Service {
 		for i := range w.clients {
 			c := &w.clients[i]
 			zone := loc(c.zone)
-			turn.Watched = append(turn.Watched, plan.Watched{Service: "s", Source: zone, Streams: 1, Acked: t0})
+			turn.Subscribed = append(turn.Subscribed, load.Subscription{Service: "s", Source: zone, Streams: 1, AckedAt: t0})
 			at, errors := w.destination(i), c.says.errors
 			if c.says.lost != "" && loc(c.says.lost) == at {
 				errors = c.says.rate

@@ -96,7 +96,7 @@ func NewWhatIf(t *Turn, tick time.Duration, w *WhatIf) (*Preview, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.sortWatched()
+	t.sortSubscribed()
 	part := t.only(withCalls(t.Topology, concerned))
 	part.Topology = onlyOf(scaled, serviceNames(part.Topology))
 	part.Health = t.Health.Without(func(k health.Key) bool { return restored[k] }).WithAll(down)
@@ -106,7 +106,7 @@ func NewWhatIf(t *Turn, tick time.Duration, w *WhatIf) (*Preview, error) {
 	}
 	p.elsewhere = len(t.Topology.Services) - len(part.Topology.Services)
 	if len(w.Demand) > 0 {
-		p.in.Load, p.in.Findings = w.grown(part.Previous, t.Now)
+		p.in.Load, p.in.Deviations = w.grown(part.Previous, t.Now)
 		p.in.Learned = learnedIn(part.Previous)
 		for _, s := range part.Previous.Services {
 			p.changed[s.Spec.Name] = w.grows(s.Spec.Name) || p.changed[s.Spec.Name]
@@ -351,12 +351,12 @@ func (w *WhatIf) factor(service string, source *isobar.Locality) float64 {
 }
 
 // grown is what would be measured with the demand that is supposed.
-func (w *WhatIf) grown(p *Plan, now time.Time) (*load.Snapshot, []load.Findings) {
+func (w *WhatIf) grown(p *Plan, now time.Time) (*load.Snapshot, []load.Deviations) {
 	snapshot := &load.Snapshot{At: now}
-	findings := make([]load.Findings, len(p.Services))
+	deviations := make([]load.Deviations, len(p.Services))
 	for i, s := range p.Services {
 		name := s.Spec.Name
-		f := s.Findings
+		f := s.Deviations
 		f.Service = name
 		f.Unmanaged, f.Unreported = slices.Clone(f.Unmanaged), slices.Clone(f.Unreported)
 		for j := range f.Unmanaged {
@@ -365,7 +365,7 @@ func (w *WhatIf) grown(p *Plan, now time.Time) (*load.Snapshot, []load.Findings)
 		for j := range f.Unreported {
 			f.Unreported[j].Rate *= w.factor(name, nil)
 		}
-		findings[i] = f
+		deviations[i] = f
 		if s.Load == nil {
 			continue
 		}
@@ -376,5 +376,5 @@ func (w *WhatIf) grown(p *Plan, now time.Time) (*load.Snapshot, []load.Findings)
 		}
 		snapshot.Services = append(snapshot.Services, l)
 	}
-	return snapshot, findings
+	return snapshot, deviations
 }

@@ -88,7 +88,7 @@ func (m *moment) decide(t *testing.T, before *plan.Plan) *plan.Plan {
 		in.Load = demand(in.Now, "checkout", m.rates)
 		in.Load.Services[0].Sources[0].Variability = m.variability
 		if m.held != "" {
-			in.Findings = []load.Findings{{Service: "checkout", Rising: []isobar.Locality{loc(m.held)}}}
+			in.Deviations = []load.Deviations{{Service: "checkout", Rising: []isobar.Locality{loc(m.held)}}}
 		}
 		if m.watched != "" {
 			in.Subscribed = []load.Subscription{{Service: "checkout", Source: loc(m.watched)}}

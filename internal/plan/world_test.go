@@ -16,19 +16,19 @@ import (
 
 // world is a fleet to which things happen between plans.
 type world struct {
-	topology *isobar.Topology
-	network  *isobar.Network
-	service  isobar.Service
-	table    health.Table
-	rates    map[string]float64 // per source, requests/s
-	watches  map[string]bool
-	clients  map[string][]load.ClientLoad
-	findings load.Findings
-	covered  bool
-	ages     []plan.InputAge
-	age      load.Age // of reports
-	now      time.Time
-	plan     *plan.Plan
+	topology   *isobar.Topology
+	network    *isobar.Network
+	service    isobar.Service
+	table      health.Table
+	rates      map[string]float64 // per source, requests/s
+	watches    map[string]bool
+	clients    map[string][]load.ClientLoad
+	deviations load.Deviations
+	covered    bool
+	ages       []plan.InputAge
+	age        load.Age // of reports
+	now        time.Time
+	plan       *plan.Plan
 }
 
 // worldSources are who may send: clients without a locality, those at home in a
@@ -41,7 +41,7 @@ func drawWorld(t *rapid.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{network: network, now: t0, covered: true, rates: map[string]float64{}, watches: map[string]bool{}, clients: map[string][]load.ClientLoad{}}
-	w.findings.Service = "checkout"
+	w.deviations.Service = "checkout"
 	w.drawTopology(t)
 	w.drawRates(t)
 	return w
@@ -131,8 +131,8 @@ func (w *world) drawHealth(t *rapid.T) {
 	w.table = health.NewTable(states)
 }
 
-func (w *world) drawFindings(t *rapid.T) {
-	f := load.Findings{Service: "checkout"}
+func (w *world) drawDeviations(t *rapid.T) {
+	f := load.Deviations{Service: "checkout"}
 	sometimes := func() bool { return rapid.IntRange(0, 7).Draw(t, "found") == 0 }
 	for _, n := range worldSources {
 		for _, sl := range w.service.Localities {
@@ -162,7 +162,7 @@ func (w *world) drawFindings(t *rapid.T) {
 			f.Unreported = append(f.Unreported, load.Landing{Locality: sl.Locality, Rate: rapid.Float64Range(0, 100).Draw(t, "unreported")})
 		}
 	}
-	w.findings = f
+	w.deviations = f
 }
 
 func glob(s string) isobar.LocalityGlob {
@@ -214,7 +214,7 @@ func (w *world) happen(t *rapid.T) assign.Trigger {
 	case 4, 5:
 		w.drawRates(t)
 	case 6:
-		w.drawFindings(t)
+		w.drawDeviations(t)
 	case 7:
 		w.covered = false
 	default: // nothing
@@ -245,7 +245,7 @@ func (w *world) input(trigger assign.Trigger) plan.Input {
 	}
 	slices.SortFunc(s.Sources, func(a, b load.SourceLoad) int { return a.Source.Compare(b.Source) })
 	in.Load = &load.Snapshot{At: w.now, Services: []load.ServiceLoad{s}}
-	in.Findings = []load.Findings{w.findings}
+	in.Deviations = []load.Deviations{w.deviations}
 	in.Ages, in.Degradation = w.ages, plan.Degradation{Health: plan.Steps{Hold: time.Minute, Decay: time.Hour}}.Complete(5*time.Second)
 	return in
 }

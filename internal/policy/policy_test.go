@@ -139,7 +139,7 @@ func TestProperties(t *testing.T) {
 				t.Fatal(err)
 			}
 			load := make([]float64, len(p.Places))
-			total, room := 0.0, 0.0
+			total, headroom := 0.0, 0.0
 			for s, row := range flows {
 				sum, open := 0.0, false
 				for l, x := range row {
@@ -157,9 +157,9 @@ func TestProperties(t *testing.T) {
 				total += sum
 			}
 			for _, l := range p.Localities {
-				room += 0.8 * l.Capacity
+				headroom += 0.8 * l.Capacity
 			}
-			if i >= 3 && p.Allowed == nil && total < room {
+			if i >= 3 && p.Allowed == nil && total < headroom {
 				for l, y := range load {
 					if y > 0.8*p.Localities[l].Capacity*(1+1e-6)+1e-6 {
 						t.Fatalf("policy %d: %v lands on a capacity of %v although all fits", i, y, p.Localities[l].Capacity)

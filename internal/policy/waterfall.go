@@ -38,13 +38,13 @@ func Rings(p Problem, rings []Ring) (Flows, error) {
 	f := p.flows()
 	left := slices.Clone(p.Demand)
 	for _, r := range rings {
-		room := make([]float64, len(p.Places))
-		for l := range room {
-			room[l] = r.Full*p.Localities[l].Capacity - p.Localities[l].Unmanaged
+		headroom := make([]float64, len(p.Places))
+		for l := range headroom {
+			headroom[l] = r.Full*p.Localities[l].Capacity - p.Localities[l].Unmanaged
 			for s := range f {
-				room[l] -= f[s][l]
+				headroom[l] -= f[s][l]
 			}
-			room[l] = max(0, room[l])
+			headroom[l] = max(0, headroom[l])
 		}
 		tiers := make([][][]int, len(p.Demand))
 		for s := range tiers {
@@ -52,7 +52,7 @@ func Rings(p Problem, rings []Ring) (Flows, error) {
 		}
 		rest := p
 		rest.Demand = left
-		left = rest.pour(f, room, tiers)
+		left = rest.pour(f, headroom, tiers)
 	}
 	p.spill(f, left)
 	return f, nil
@@ -209,7 +209,7 @@ func (p *Problem) preferWithin(f Flows, region string) {
 // pour lets all sources fill their first tier, then their second, and so on: near sources come
 // before those that overflow. Sources that want more of a place than it has left get parts in
 // proportion. A place that does not keep all for its health passes on the rest to others of the
-// tier, then to the next; what finds no headroom elsewhere comes back to it. room is used up;
+// tier, then to the next; what finds no headroom elsewhere comes back to it. headroom is used up;
 // what no tier took is returned.
 func (p *Problem) pour(f Flows, headroom []float64, tiers [][][]int) (left []float64) {
 	left = slices.Clone(p.Demand)
@@ -232,7 +232,7 @@ func (p *Problem) fill(f Flows, headroom, left []float64, tiers [][][]int, keepi
 			most = p.kept(headroom, left, tiers, k)
 		}
 		// Tiers of different sources may overlap in part, so that one round
-		// leaves room; each round fills a place, satisfies a source, or gives some
+		// leaves headroom; each round fills a place, satisfies a source, or gives some
 		// place all that it keeps.
 		for range 2 * (len(p.Places) + len(p.Demand)) {
 			if !p.round(f, headroom, left, tiers, k, most) {
@@ -306,7 +306,7 @@ func (p *Problem) round(f Flows, headroom, left []float64, tiers [][][]int, k in
 	return some
 }
 
-// offer splits what is left of a source over the places of a tier by their room,
+// offer splits what is left of a source over the places of a tier by their headroom,
 // each up to its bound, if there are any; false where nothing is open.
 func offer(offers, asked []float64, tier []int, headroom []float64, left float64, bounds []float64) bool {
 	open := func(l int) bool { return headroom[l] > 0 && (bounds == nil || bounds[l] > leastHeadroom) }

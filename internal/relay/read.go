@@ -14,7 +14,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
-	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // maxAge bounds ages that another replica tells.
@@ -82,7 +81,7 @@ func (r *Relay) remote(name string, incarnation uint64, now time.Time) *remote {
 // list of which a message is missing does not count: its rest and the next one would be counted
 // together. Earlier versions number no parts: where the first message of their list is missing shows
 // only by the message before it.
-func (q *remote) keepSubscriptions(o *peerv1.Observations, list []xds.Subscription, bad error) error {
+func (q *remote) keepSubscriptions(o *peerv1.Observations, list []load.Subscription, bad error) error {
 	part, follows := o.GetPart(), o.GetSequence() == q.sequence+1
 	first := part == 1 || part == 0 && q.sequence == 0
 	if first {
@@ -325,13 +324,13 @@ func readLocalityReport(p *peerv1.LocalityReport) (load.LocalityReport, error) {
 	return out, nil
 }
 
-func readSubscriptions(list []*peerv1.Subscription, now time.Time) ([]xds.Subscription, error) {
-	out := make([]xds.Subscription, len(list))
+func readSubscriptions(list []*peerv1.Subscription, now time.Time) ([]load.Subscription, error) {
+	out := make([]load.Subscription, len(list))
 	for i, s := range list {
 		if err := errors.Join(checkTexts(s.GetService()), checkLocality(s.GetLocality())); err != nil {
 			return nil, fmt.Errorf("a subscription: %w", err)
 		}
-		out[i] = xds.Subscription{Service: s.GetService(), Locality: readLocality(s.GetLocality()), Streams: int(s.GetStreams())}
+		out[i] = load.Subscription{Service: s.GetService(), Source: readLocality(s.GetLocality()), Streams: int(s.GetStreams())}
 		if s.AcknowledgedAgeUs != nil {
 			out[i].Acked, out[i].AckedAt = out[i].Streams, ago(now, s.GetAcknowledgedAgeUs())
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
-	"github.com/isobar-xds/isobar/internal/xds"
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
@@ -29,7 +28,7 @@ type Reports interface {
 // Clients is the stream layer of this replica.
 type Clients interface {
 	Publish(set *view.Set)
-	Subscriptions() []xds.Subscription
+	Subscriptions() []load.Subscription
 }
 
 // Checkers are the checkers of this replica.
@@ -100,11 +99,11 @@ type remote struct {
 	streams     map[uint64]*remoteStream
 	waiting     []load.StreamWindow // since the last Collect
 	memory      *budget             // of their reports
-	subscribed  []xds.Subscription
-	version     uint64             // of the plan that its clients had when they were listed
-	arriving    []xds.Subscription // of a list that is not whole
-	sequence    uint64             // of the last message; 0 = none came
-	torn        bool               // a message of that list is missing
+	subscribed  []load.Subscription
+	version     uint64              // of the plan that its clients had when they were listed
+	arriving    []load.Subscription // of a list that is not whole
+	sequence    uint64              // of the last message; 0 = none came
+	torn        bool                // a message of that list is missing
 	votes       []health.Report
 	ended       []health.Ended
 	connected   []remoteChecker
@@ -257,7 +256,7 @@ func (r *Relay) change(set *view.Set) {
 // assignment once its streams on all replicas have, and the replicas had the one
 // that is in force here: plans after theirs may have changed other services only. Streams of a replica
 // that is not heard have acknowledged nothing.
-func (r *Relay) Subscriptions() []xds.Subscription {
+func (r *Relay) Subscriptions() []load.Subscription {
 	own := r.clients.Subscriptions()
 	version := r.standing.Version()
 	r.mu.Lock()
@@ -279,14 +278,14 @@ func (r *Relay) Subscriptions() []xds.Subscription {
 }
 
 // joined makes one subscription of those of one locality to one service.
-func joined(list []xds.Subscription) []xds.Subscription {
-	slices.SortStableFunc(list, func(a, b xds.Subscription) int {
-		return cmp.Or(a.Locality.Compare(b.Locality), strings.Compare(a.Service, b.Service))
+func joined(list []load.Subscription) []load.Subscription {
+	slices.SortStableFunc(list, func(a, b load.Subscription) int {
+		return cmp.Or(a.Source.Compare(b.Source), strings.Compare(a.Service, b.Service))
 	})
 	out := list[:0]
 	for _, s := range list {
 		n := len(out)
-		if n == 0 || out[n-1].Locality != s.Locality || out[n-1].Service != s.Service {
+		if n == 0 || out[n-1].Source != s.Source || out[n-1].Service != s.Service {
 			out = append(out, s)
 			continue
 		}

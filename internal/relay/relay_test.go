@@ -12,22 +12,21 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/relay"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
-	"github.com/isobar-xds/isobar/internal/xds"
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // here holds what the clients and checkers of one replica report.
 type here struct {
 	windows    []load.StreamWindow
-	subscribed []xds.Subscription
+	subscribed []load.Subscription
 	votes      []health.Report
 	connected  []health.Checker
 	ended      []health.Ended
 	changed    chan struct{}
 }
 
-func (h *here) Publish(*view.Set)                 { /* not observed */ }
-func (h *here) Subscriptions() []xds.Subscription { return h.subscribed }
+func (h *here) Publish(*view.Set)                  { /* not observed */ }
+func (h *here) Subscriptions() []load.Subscription { return h.subscribed }
 
 type reports struct{ *here }
 
@@ -108,7 +107,7 @@ func reporting() *here {
 				}},
 			}}}},
 		}},
-		subscribed: []xds.Subscription{{Locality: usA, Service: "checkout", Streams: 2, Acked: 2, AckedAt: other.Add(-3 * time.Second)}},
+		subscribed: []load.Subscription{{Source: usA, Service: "checkout", Streams: 2, Acked: 2, AckedAt: other.Add(-3 * time.Second)}},
 		connected:  []health.Checker{{ID: "checker", Locality: usA, Since: other.Add(-time.Minute), LastSeen: other.Add(-time.Second)}},
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
-	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // TestLargeReportsInParts asserts that no message of a follower with many clients and checkers exceeds
@@ -61,8 +60,8 @@ func TestLongNamesInReports(t *testing.T) {
 	long := strings.Repeat("z", 253)
 	much := &here{}
 	for i := range names {
-		much.subscribed = append(much.subscribed, xds.Subscription{
-			Locality: isobar.Locality{Region: long, Zone: long, SubZone: long}, Service: strings.Repeat("n", 200) + strconv.Itoa(i), Streams: 1,
+		much.subscribed = append(much.subscribed, load.Subscription{
+			Source: isobar.Locality{Region: long, Zone: long, SubZone: long}, Service: strings.Repeat("n", 200) + strconv.Itoa(i), Streams: 1,
 		})
 	}
 	leader, follower := newEnd(true, &here{}), newEnd(false, much)

@@ -14,7 +14,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/relay"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
-	"github.com/isobar-xds/isobar/internal/xds"
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
@@ -51,7 +50,7 @@ func TestSubscriptionsOfABrokenConnection(t *testing.T) {
 func manySubscriptions(streams int) *here {
 	much := &here{}
 	for i := range streams {
-		much.subscribed = append(much.subscribed, xds.Subscription{Locality: usA, Service: strings.Repeat("n", 1000) + strconv.Itoa(i), Streams: 1})
+		much.subscribed = append(much.subscribed, load.Subscription{Source: usA, Service: strings.Repeat("n", 1000) + strconv.Itoa(i), Streams: 1})
 	}
 	return much
 }
@@ -161,7 +160,7 @@ func TestManyStreamsWithLongNames(t *testing.T) {
 // once all replicas say so, and not by what a replica that is behind says.
 func TestSubscriptionsOfSeveralReplicas(t *testing.T) {
 	at := clock.Add(-time.Second)
-	leader := newEnd(true, &here{subscribed: []xds.Subscription{{Locality: usA, Service: "checkout", Streams: 1, Acked: 1, AckedAt: at}}})
+	leader := newEnd(true, &here{subscribed: []load.Subscription{{Source: usA, Service: "checkout", Streams: 1, Acked: 1, AckedAt: at}}})
 	follower := newEnd(false, reporting())
 	pass(t, follower, leader, 1, other, clock)
 	if s := leader.Subscriptions(); len(s) != 1 || s[0].Streams != 3 || s[0].Acked != 3 || !s[0].AckedAt.Equal(at) {

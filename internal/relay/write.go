@@ -10,7 +10,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
-	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // Bounds of one message: it stays far below the 4 MiB that a connection takes.
@@ -250,12 +249,12 @@ func localityReport(l *load.LocalityReport) *peerv1.LocalityReport {
 }
 
 // subscriptions always returns one message: a replica without clients says so.
-func subscriptions(list []xds.Subscription, now time.Time) []*peerv1.Observations {
+func subscriptions(list []load.Subscription, now time.Time) []*peerv1.Observations {
 	last := &peerv1.Observations{}
 	out, total := []*peerv1.Observations{last}, 0
 	for i := range list {
 		s := &list[i]
-		p := &peerv1.Subscription{Service: s.Service, Locality: locality(s.Locality), Streams: uint32(s.Streams)} //nolint:gosec // a process has few
+		p := &peerv1.Subscription{Service: s.Service, Locality: locality(s.Source), Streams: uint32(s.Streams)} //nolint:gosec // a process has few
 		if !s.AckedAt.IsZero() {
 			acked := age(now, s.AckedAt)
 			p.AcknowledgedAgeUs = &acked

@@ -116,7 +116,7 @@ func (f *fleet) turn() *plan.Turn {
 	}
 	for _, s := range f.current.Services {
 		for _, z := range zones {
-			turn.Watched = append(turn.Watched, plan.Watched{Service: s.Spec.Name, Source: isobar.MustLocality(z), Streams: 2, Acked: f.now.Add(-interval)})
+			turn.Subscribed = append(turn.Subscribed, load.Subscription{Service: s.Spec.Name, Source: isobar.MustLocality(z), Streams: 2, AckedAt: f.now.Add(-interval)})
 		}
 	}
 	return turn

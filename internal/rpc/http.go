@@ -16,7 +16,7 @@ import (
 // Where checkers that poll over HTTP post their messages, as Envoy's API has it.
 const (
 	CheckerPath   = "/v3/discovery:health_check"
-	CheckerPathV2 = "/v2/discovery:health_check" // in the form of v2 or of 2017
+	CheckerPathV2 = "/v2/discovery:health_check" // in the API of v2 or of 2017
 )
 
 // IsCheckerPath reports whether checkers that poll post to a path.

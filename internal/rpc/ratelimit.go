@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"cmp"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -42,6 +43,18 @@ type LogLimit struct {
 }
 
 const logWindow = 10 * time.Second
+
+// Warn logs a warning unless there were too many, with the number of skipped lines.
+func (l *LogLimit) Warn(log *slog.Logger, msg string, attrs ...any) {
+	skipped, ok := l.Allow(time.Now())
+	if !ok {
+		return
+	}
+	if skipped > 0 {
+		attrs = append(attrs, "skipped_lines", skipped)
+	}
+	log.Warn(msg, attrs...) //nolint:sloglint // the callers' are literals
+}
 
 // Allow reports whether to log, and how many were skipped since the last line.
 func (l *LogLimit) Allow(now time.Time) (skipped int, ok bool) {

@@ -197,9 +197,9 @@ func TestBudgetOfAPeer(t *testing.T) {
 	})
 }
 
-// TestOneAddressLeavesRoom: by default, one address takes half of the streams of a
+// TestOneAddressLeavesStreamsToOthers: by default, one address takes half of the streams of a
 // kind, and no less for having others of another kind open.
-func TestOneAddressLeavesRoom(t *testing.T) {
+func TestOneAddressLeavesStreamsToOthers(t *testing.T) {
 	l := onLoopback(t, func(c *config.Config) { c.XDS.MaxStreams = 4 })
 	from := func(address string) *grpc.ClientConn {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}

@@ -209,7 +209,7 @@ func (s *Server) buildLoop() error {
 		SurveyEvery: func() time.Duration { return s.settings.Current().N1Interval },
 		Topology:    s.registry, Checkers: checkers{s.services.hds}, Reports: s.services.lrs, LoadMemory: 2 * s.settings.Fixed.XDS.Limits().ReportMegabytes << 20,
 		Clients: s.services.xds, State: newLoopState(s.opts.Store),
-		Outdated: s.providers.Outdated, Ordered: orderedIn(s.registry),
+		Outdated: s.providers.Outdated, Ordered: healthChangesIn(s.registry),
 		Views:   func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
 		Changed: s.archiver.Add,
 		Silent:  s.clients.SilentOf, Boot: s.opts.Boot,
@@ -323,17 +323,17 @@ func logOverrides(registry *discovery.Registry, log *slog.Logger) {
 	log.Warn("health set by operators is in force; GET /v1/health of the admin interface lists it", "overrides", told)
 }
 
-// orderedIn returns what operators ordered of endpoints, as the history tells it.
-func orderedIn(r *discovery.Registry) func(after, upTo uint64) plan.Origin {
+// healthChangesIn returns the health changes of operators, as the history tells it.
+func healthChangesIn(r *discovery.Registry) func(after, upTo uint64) plan.Origin {
 	return func(after, upTo uint64) plan.Origin {
-		orders := r.Ordered(after, upTo)
-		if len(orders) == 0 {
+		changes := r.HealthChanges(after, upTo)
+		if len(changes) == 0 {
 			return plan.Origin{}
 		}
-		out := plan.Origin{Trigger: plan.TriggerOperator, About: orders[0].Service}
+		out := plan.Origin{Trigger: plan.TriggerOperator, About: changes[0].Service}
 		var who, reasons []string
-		for i := range orders {
-			o := &orders[i]
+		for i := range changes {
+			o := &changes[i]
 			if o.Service != out.About {
 				out.About = "" // several services
 			}

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -18,9 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/isobar-xds/isobar/internal/checker"
-	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
-	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
@@ -129,7 +126,7 @@ func tableRow(names, labels, meaning string) string {
 // describe lists the metrics of Isobar's own that a registry has.
 func describe(t *testing.T, registry prometheus.Collector) map[string]described {
 	t.Helper()
-	form := regexp.MustCompile(`^Desc\{fqName: "(isobar_[a-z0-9_]+)", help: (".*"), unit: "[^"]*", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
+	pattern := regexp.MustCompile(`^Desc\{fqName: "(isobar_[a-z0-9_]+)", help: (".*"), unit: "[^"]*", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
 	descs := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descs)
@@ -137,7 +134,7 @@ func describe(t *testing.T, registry prometheus.Collector) map[string]described 
 	}()
 	out := map[string]described{}
 	for d := range descs {
-		m := form.FindStringSubmatch(d.String())
+		m := pattern.FindStringSubmatch(d.String())
 		if m == nil {
 			if strings.Contains(d.String(), "isobar_") {
 				t.Errorf("a description of another form: %s", d)
@@ -169,18 +166,7 @@ trace: {directory: %[5]q}
 stop_spread: 0s
 %[6]s
 `, f.Cert, f.Key, token, filepath.Join(dir, "state"), filepath.Join(dir, "trace"), more)
-	identitytest.Replace(t, path, data)
-	cfg, _, err := config.Decode(path, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.Open(t.Context(), cfg, server.Options{File: path, Data: data})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	s := startFile(t, path, data)
 	registry, ok := s.Metrics().(prometheus.Collector)
 	if !ok {
 		t.Fatalf("%T does not tell what it has", s.Metrics())
@@ -190,12 +176,7 @@ stop_spread: 0s
 		_, ok := describe(t, registry)["isobar_discovery_file_good"]
 		return ok
 	})
-	out := describe(t, registry)
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	return out
+	return describe(t, registry)
 }
 
 // metricsOfAChecker lists those of a checker.

@@ -176,7 +176,7 @@ func planned(p *plan.Plan) map[string]float64 {
 	return out
 }
 
-// TestClientOf2017: a client that speaks only the form of 2017 closes the loop.
+// TestClientOf2017: a client that uses only the API of 2017 closes the loop.
 // What it reports, without intervals or requests issued, moves its weights; a
 // demand beyond all capacity reaches it as one fraction to drop; and what it
 // drops stays demand.

@@ -184,6 +184,30 @@ func TestDocumentedSeriesAppear(t *testing.T) {
 	}
 }
 
+// startFile writes a configuration file, and runs a server with it until the test ends.
+func startFile(t *testing.T, path string, data []byte) *server.Server {
+	t.Helper()
+	identitytest.Replace(t, path, data)
+	cfg, _, err := config.Decode(path, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.Open(t.Context(), cfg, server.Options{File: path, Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
 // withEverything is a server with files, TLS, state on disk and a trace, that an
 // operator has asked and a client without a certificate has tried.
 func withEverything(t *testing.T) *server.Server {
@@ -194,26 +218,7 @@ func withEverything(t *testing.T) *server.Server {
 	path := filepath.Join(dir, "isobar.yaml")
 	data := fmt.Appendf(nil, "xds: {listen: \"127.0.0.1:0\", tls: {cert: %q, key: %q}}\nadmin: {listen: \"127.0.0.1:0\"}\nstate_dir: %q\n"+
 		"trace: {directory: %q}\nstop_spread: 0s\n", f.Cert, f.Key, filepath.Join(dir, "state"), filepath.Join(dir, "trace"))
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, _, err := config.Decode(path, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.Open(t.Context(), cfg, server.Options{File: path, Data: data})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	s := startFile(t, path, data)
 	remote, err := admin.NewRemote("http://" + s.AdminAddress())
 	if err != nil {
 		t.Fatal(err)

@@ -251,10 +251,10 @@ func TestStreamsOfOneClient(t *testing.T) {
 	})
 }
 
-// TestOrdersOutliveServices: a rollback to a version that had a service which is
+// TestOperatorWritesOutliveServices: a rollback to a version that had a service which is
 // gone does not bring it back, history goes on telling of it, over a restart too,
 // and what is paused together is paused when it comes back.
-func TestOrdersOutliveServices(t *testing.T) {
+func TestOperatorWritesOutliveServices(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()

@@ -63,13 +63,13 @@ func TestDeadZoneIsFoundByMissingLandings(t *testing.T) {
 				})
 				if !found {
 					s, _ := w.server.Plan().Service("checkout")
-					t.Fatalf("us/b still gets %.3f of a source; findings %+v", worstShare(w.server.Plan(), "us/b"), s.Findings)
+					t.Fatalf("us/b still gets %.3f of a source; deviations %+v", worstShare(w.server.Plan(), "us/b"), s.Deviations)
 				}
 				dead.Store(false)
 				if !waitFor(w, 40, func(p *plan.Plan) bool { return p.Assignment("checkout", loc("us/b")).Share(loc("us/b")) > 0.95 }) {
 					s, _ := w.server.Plan().Service("checkout")
-					t.Errorf("us/b lives again and its own source sends %.3f there; findings %+v",
-						w.server.Plan().Assignment("checkout", loc("us/b")).Share(loc("us/b")), s.Findings)
+					t.Errorf("us/b lives again and its own source sends %.3f there; deviations %+v",
+						w.server.Plan().Assignment("checkout", loc("us/b")).Share(loc("us/b")), s.Deviations)
 				}
 			})
 		})
@@ -112,21 +112,21 @@ func TestDeadZoneStaysFound(t *testing.T) {
 				dead.Store(true)
 				if !waitFor(w, 12, func(p *plan.Plan) bool { return worstShare(p, "us/b") <= 0.011 }) {
 					s, _ := w.server.Plan().Service("checkout")
-					w.t.Fatalf("us/b still gets %.3f of a source; findings %+v", worstShare(w.server.Plan(), "us/b"), s.Findings)
+					w.t.Fatalf("us/b still gets %.3f of a source; deviations %+v", worstShare(w.server.Plan(), "us/b"), s.Deviations)
 				}
 				for n := range int(15 * time.Minute / interval) {
 					p := w.tick()
 					noViolations(t, p)
 					if got := worstShare(p, "us/b"); got > 0.011 {
 						s, _ := p.Service("checkout")
-						w.t.Fatalf("%d ticks after it was found dead us/b gets %.3f of a source; findings %+v", n+1, got, s.Findings)
+						w.t.Fatalf("%d ticks after it was found dead us/b gets %.3f of a source; deviations %+v", n+1, got, s.Deviations)
 					}
 				}
 				dead.Store(false)
 				if !waitFor(w, 40, func(p *plan.Plan) bool { return p.Assignment("checkout", loc("us/b")).Share(loc("us/b")) > 0.9 }) {
 					s, _ := w.server.Plan().Service("checkout")
-					w.t.Errorf("us/b lives again and its own source sends %.3f there; findings %+v",
-						w.server.Plan().Assignment("checkout", loc("us/b")).Share(loc("us/b")), s.Findings)
+					w.t.Errorf("us/b lives again and its own source sends %.3f there; deviations %+v",
+						w.server.Plan().Assignment("checkout", loc("us/b")).Share(loc("us/b")), s.Deviations)
 				}
 			})
 		})
@@ -224,7 +224,7 @@ func TestUnmanagedLoadHasItsHeadroom(t *testing.T) {
 		if !ok {
 			s, _ := w.server.Plan().Service("checkout")
 			i := site(t, w.server.Plan(), "us/b")
-			t.Errorf("us/b: unmanaged load %.0f, load %.0f; findings %+v", s.Sites[i].Unmanaged, s.Result.Load[i], s.Findings)
+			t.Errorf("us/b: unmanaged load %.0f, load %.0f; deviations %+v", s.Sites[i].Unmanaged, s.Result.Load[i], s.Deviations)
 		}
 	})
 }

@@ -213,7 +213,7 @@ func (w *sweepWorld) encode(m proto.Message) []byte {
 	return spoil(b)
 }
 
-// Methods of old forms, and those that are no streams.
+// Methods of old API versions, and those that are no streams.
 const (
 	deltaMethodV2  = "/envoy.service.discovery.v2.AggregatedDiscoveryService/DeltaAggregatedResources"
 	edsMethodV2    = "/envoy.api.v2.EndpointDiscoveryService/StreamEndpoints"
@@ -229,7 +229,7 @@ const (
 	fetchClientStatus = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus"
 )
 
-// older returns what a message says in the form of an older type, which has the
+// older returns what a message says as an older type, which has the
 // fields that it knows under the same numbers, and some that are gone since.
 func older[T proto.Message](t *testing.T, m proto.Message, old T) T {
 	t.Helper()
@@ -243,7 +243,7 @@ func older[T proto.Message](t *testing.T, m proto.Message, old T) T {
 	return old
 }
 
-// built is a node of an old form with the version that clients told then.
+// built is a node of an old API version with the version that clients told then.
 func built(n *corev2.Node) {
 	n.BuildVersion = "d362e791eb9e4efa8d87f6d878740e72dc8330ac/1.5.0/Clean/RELEASE" //nolint:staticcheck // that is the point
 }
@@ -282,9 +282,9 @@ func oldHealth(t *testing.T) proto.Message {
 	return older(t, fullHealth(), &discoveryv2.HealthCheckRequestOrEndpointHealthResponse{})
 }
 
-// TestSweepOfOldForms does to the messages of v2 and of 2017 what
+// TestSweepOfOldAPIVersions does to the messages of v2 and of 2017 what
 // TestSweepOfFields does to those of today.
-func TestSweepOfOldForms(t *testing.T) {
+func TestSweepOfOldAPIVersions(t *testing.T) {
 	var table bytes.Buffer
 	for _, x := range []struct {
 		name, method        string
@@ -306,7 +306,7 @@ func TestSweepOfOldForms(t *testing.T) {
 			}
 		})
 	}
-	golden(t, "sweep_forms.golden", table.Bytes())
+	golden(t, "sweep_apiversions.golden", table.Bytes())
 }
 
 // TestSweepOfCalls does the same to the requests of methods that are no streams.

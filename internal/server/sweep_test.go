@@ -117,13 +117,13 @@ func (w *sweepWorld) wellAfter() {
 	if p := w.server.Plan(); p.Version < before {
 		w.t.Errorf("plan %d after %d", p.Version, before)
 	}
-	for _, form := range []string{"sotw", "delta"} {
+	for _, protocol := range []string{"sotw", "delta"} {
 		want := 0.0
-		if form == "sotw" {
+		if protocol == "sotw" {
 			want = 1
 		}
-		if n := testhelp.Series(w.t, w.server.Metrics(), "isobar_xds_streams")[form]; n != want {
-			w.t.Errorf("%v %s streams are left", n, form)
+		if n := testhelp.Series(w.t, w.server.Metrics(), "isobar_xds_streams")[protocol]; n != want {
+			w.t.Errorf("%v %s streams are left", n, protocol)
 		}
 	}
 	for line := range strings.Lines(w.log.String()) {

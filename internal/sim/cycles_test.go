@@ -157,9 +157,9 @@ func callFleet(t *testing.T, seed uint64) *sim.Scenario {
 			weights[i] = 0.2 + r.Float64()
 			sum += weights[i]
 		}
-		room := pick(1.4, 1.6, 2, 3) // what is declared, over the demand
+		factor := pick(1.4, 1.6, 2, 3) // what is declared, over the demand
 		for i, p := range places {
-			sl := isobar.ServiceLocality{Locality: p, MaxRate: max(50, room*load[name]*weights[i]/sum)}
+			sl := isobar.ServiceLocality{Locality: p, MaxRate: max(50, factor*load[name]*weights[i]/sum)}
 			sl.Concurrency = sl.MaxRate * svc.ServiceTimeMS / 1000
 			for e := range 4 {
 				sl.Endpoints = append(sl.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d:80", s, i, e+1)})

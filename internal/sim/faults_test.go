@@ -11,6 +11,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/sim"
+	"github.com/isobar-xds/isobar/internal/sim/randomfleet"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
@@ -18,7 +19,7 @@ import (
 // observed the requests tell, one by one.
 func TestBrownoutIsFoundByRequests(t *testing.T) {
 	t.Parallel()
-	sc := sim.FaultyFleet(102, sim.FaultBrownout)
+	sc := randomfleet.New(102, randomfleet.Brownout)
 	sc.Topology.Services[0].CapacityTrust = isobar.TrustObserved
 	r, err := sim.Run(t.Context(), sc, sim.Isobar(), nil)
 	if err != nil {
@@ -40,7 +41,7 @@ func TestWrongDeclarationsAreFound(t *testing.T) {
 	const fleets = 10
 	near := 0
 	for seed := range uint64(fleets) {
-		sc := sim.FaultyFleet(500+seed, sim.FaultWrong)
+		sc := randomfleet.New(500+seed, randomfleet.Wrong)
 		sc.Topology.Services[0].CapacityTrust = isobar.TrustObserved
 		r, err := sim.Run(t.Context(), sc, sim.Isobar(), nil)
 		if err != nil {
@@ -74,7 +75,7 @@ func TestLiarMovesNoLocalityFar(t *testing.T) {
 				size = 0.25
 			}
 			fleet := func(lie float64, inProgress *float64) *sim.Scenario {
-				sc := sim.FaultyFleet(seed+1, sim.FaultNone)
+				sc := randomfleet.New(seed+1, randomfleet.None)
 				sc.Requests = false // rates: without chance, only the lie makes a difference
 				sc.Topology.Services[0].CapacityTrust = trust
 				for i := range sc.Sources {

@@ -97,7 +97,7 @@ func (b *isobarLoop) each(now time.Duration, decide func(*shard, *plan.Turn) (*p
 
 func (s *shard) decide(now time.Duration, decide func(*shard, *plan.Turn) (*plan.Plan, error)) {
 	t := &plan.Turn{
-		Now: startTime.Add(now), Interval: s.w.sc.Interval, Watched: watched(s.services, now),
+		Now: startTime.Add(now), Interval: s.w.sc.Interval, Subscribed: subscribed(s.services, now),
 		Topology: s.topology, Health: s.w.known, Previous: s.plan, Version: 1,
 	}
 	t.Ages, t.Degradation = s.w.sc.ages(s.services, now), s.w.sc.Degradation
@@ -117,14 +117,14 @@ func (s *shard) decide(now time.Duration, decide func(*shard, *plan.Turn) (*plan
 	}
 }
 
-// watched tells who watches what, and since when they obey.
-func watched(services []*service, now time.Duration) []plan.Watched {
-	var out []plan.Watched
+// subscribed returns the subscriptions of all groups, and since when their clients use the plan.
+func subscribed(services []*service, now time.Duration) []load.Subscription {
+	var out []load.Subscription
 	for _, s := range services {
 		for _, g := range s.groups {
-			x := plan.Watched{Service: s.spec.Name, Source: g.source, Streams: len(g.clients)}
+			x := load.Subscription{Service: s.spec.Name, Source: g.source, Streams: len(g.clients)}
 			if !g.acked.After(startTime.Add(now)) {
-				x.Acked = g.acked
+				x.AckedAt = g.acked
 			}
 			out = append(out, x)
 		}

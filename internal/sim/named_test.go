@@ -24,10 +24,10 @@ func TestHealthyFleetsNameNoClient(t *testing.T) {
 		n++
 		_, err := simulateRandom(t.Context(), seed, small, func(f Frame) error {
 			for _, svc := range f.Plan.Services {
-				for _, r := range svc.Findings.Rounds {
+				for _, r := range svc.Deviations.Rounds {
 					requests += r.Requests
 				}
-				if found := svc.Findings.Individual; len(found) > 0 {
+				if found := svc.Deviations.Individual; len(found) > 0 {
 					return fmt.Errorf("%s: %+v", svc.Spec.Name, found)
 				}
 			}

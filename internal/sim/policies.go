@@ -30,7 +30,9 @@ func Isobar() Policy {
 	return Policy{Name: NameIsobar, Title: "Isobar", make: []maker{newIsobar}}
 }
 
-// StaticMean is fixed weights that are made for the mean demand, whatever its peaks.
+// StaticMean is fixed weights that are made for the mean demand, whatever its peaks. Only the
+// duel with real Envoys (bench/duel) uses it. It stays here because a policy acts on the
+// private state of a simulated fleet.
 func StaticMean() Policy {
 	return Policy{Name: NameStaticMean, Title: "the best fixed weights for the mean demand", make: []maker{newStatic(meanDemand)}}
 }

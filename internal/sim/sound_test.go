@@ -130,7 +130,7 @@ func (j *judgement) allows(i, l int) bool       { return j.now.Spec.Allows(j.fro
 
 // barred tells whether a source was seen not to reach a locality.
 func (j *judgement) barred(i, l int) bool {
-	for _, b := range j.now.Findings.Barred {
+	for _, b := range j.now.Deviations.Barred {
 		if b.Source == j.from(i) && b.Locality == j.at(l) {
 			return true
 		}

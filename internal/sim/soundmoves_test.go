@@ -251,7 +251,7 @@ func (j *judgement) comesBack(i int) float64 {
 	if j.now.Spec.Mode != isobar.ModeFull {
 		return sum
 	}
-	for _, o := range j.now.Findings.Opening {
+	for _, o := range j.now.Deviations.Opening {
 		for l := range j.was[i] {
 			if r := j.now.Result.Sources[i]; o.Source == r.Source && o.Locality == j.at(l) {
 				sum += math.Max(0, math.Min(r.Want[l]-j.was[i][l], math.Max(0.25, 2*j.was[i][l])))

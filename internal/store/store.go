@@ -67,10 +67,10 @@ var (
 // MaxValueBytes bounds a value, in bytes.
 const MaxValueBytes = 256 << 20
 
-var keyForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+var keyPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 func checkKey(key string) error {
-	if keyForm.MatchString(key) {
+	if keyPattern.MatchString(key) {
 		return nil
 	}
 	return fmt.Errorf("%w %q: want 1 to 64 of a-z, 0-9, _ and -, beginning with a letter or digit", ErrKey, key)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
@@ -22,7 +23,7 @@ const (
 )
 
 // asked is a service that streams of a group ask for, with the subscriptions to
-// its assignment in all forms and under all names.
+// its assignment in all API versions and under all names.
 type asked struct {
 	service string
 	known   bool // there is such a service
@@ -115,8 +116,8 @@ func (a *askedServices) list() []*asked {
 }
 
 // describe returns the subscriptions as one. The lock of their group is held.
-func (a *asked) describe(from isobar.Locality) Subscription {
-	out := Subscription{Locality: from, Service: a.service, AckedAt: a.subs[0].ackedAt}
+func (a *asked) describe(from isobar.Locality) load.Subscription {
+	out := load.Subscription{Source: from, Service: a.service, AckedAt: a.subs[0].ackedAt}
 	for _, sub := range a.subs {
 		out.Streams += sub.streams
 		if sub.current != "" {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -14,7 +15,7 @@ func manyNames(o *xds.Options) { o.StreamNames, o.NameMemory = 1<<30, 1<<30 }
 
 // askedIn returns how many streams subscribe to a service, -1 if it is not listed, and how many
 // services are listed.
-func askedIn(list []xds.Subscription, service string) (streams, listed int) {
+func askedIn(list []load.Subscription, service string) (streams, listed int) {
 	streams = -1
 	for i := range list {
 		if list[i].Service == service {

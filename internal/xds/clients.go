@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
@@ -170,18 +171,6 @@ func (s *Server) polling() []Client {
 	return slices.Clip(out)
 }
 
-// Subscription is an assignment that streams of a locality ask for.
-type Subscription struct {
-	Locality isobar.Locality
-	Service  string
-	Streams  int // that subscribe
-	Acked    int // of them, those that acknowledged what is published now
-	// AckedAt is when 95% of the streams had acknowledged what is published
-	// now; zero while they have not. Publishing the same content again, or
-	// other resources, leaves it.
-	AckedAt time.Time
-}
-
 // Subscribed reports whether a stream of the locality asks for the assignment of
 // the service now.
 func (s *Server) Subscribed(l isobar.Locality, service string) bool {
@@ -196,7 +185,7 @@ func (s *Server) Subscribed(l isobar.Locality, service string) bool {
 // millions, which [Server.MissingIn] counts. It speaks of what was published last, even if that
 // is still on its way to the streams: an assignment that is new in it counts as acknowledged by
 // nobody until then. It changes nothing.
-func (s *Server) Subscriptions() []Subscription {
+func (s *Server) Subscriptions() []load.Subscription {
 	set := s.published.Load()
 	if set == nil {
 		return nil
@@ -204,7 +193,7 @@ func (s *Server) Subscriptions() []Subscription {
 	groups := s.allGroups()
 	slices.SortFunc(groups, func(a, b *localityGroup) int { return a.locality.Compare(b.locality) })
 	unknown := min(unknownKept, unknownListed/max(1, len(groups)))
-	var out []Subscription
+	var out []load.Subscription
 	for _, g := range groups {
 		out = g.describe(set, unknown, out)
 	}

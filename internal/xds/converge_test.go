@@ -42,9 +42,9 @@ func TestClientsConverge(t *testing.T) {
 				answer(sotw, held[0])
 				answer(delta, held[1])
 			}
-			for i, form := range []string{"state of the world", "delta"} {
+			for i, protocol := range []string{"state of the world", "delta"} {
 				if got, want := held[i], expected(w, names); !sameMap(got, want) {
-					w.t.Errorf("seed %d, %s: the client holds %v, want %v", seed, form, got, want)
+					w.t.Errorf("seed %d, %s: the client holds %v, want %v", seed, protocol, got, want)
 				}
 			}
 			for _, s := range w.server.Subscriptions() {

@@ -116,8 +116,8 @@ func TestVersionsThatDoNotComeEndTheStream(t *testing.T) {
 // before gets what is published, by delta and by polling, though publishing has not reached the
 // group of its locality: what the server said to it before Returns was asked may be of no use.
 func TestReturningClientsGetWhatIsPublished(t *testing.T) {
-	for _, form := range []string{"delta", "poll"} {
-		t.Run(form, func(t *testing.T) {
+	for _, protocol := range []string{"delta", "poll"} {
+		t.Run(protocol, func(t *testing.T) {
 			var w *world
 			next := false
 			inWorld(t, func(in *world) {
@@ -125,7 +125,7 @@ func TestReturningClientsGetWhatIsPublished(t *testing.T) {
 				w.publish(serve("a", 1))
 				w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
 				next = true
-				if form == "delta" {
+				if protocol == "delta" {
 					w.delta(at("us-east/b")).deltaRequest(edsURL, map[string]string{"a": "abc"}, "a").equals("eds v2: a@2")
 					return
 				}

@@ -82,7 +82,7 @@ func TestAssignmentByAlias(t *testing.T) {
 				if s.Streams != 2 || s.Acked != 2 {
 					w.t.Errorf("%s: %d of %d streams acknowledged", s.Service, s.Acked, s.Streams)
 				}
-				if len(w.server.StreamsOf(s.Service)) != 2 || !w.server.Subscribed(s.Locality, s.Service) {
+				if len(w.server.StreamsOf(s.Service)) != 2 || !w.server.Subscribed(s.Source, s.Service) {
 					w.t.Errorf("the streams that subscribe to %s are not found", s.Service)
 				}
 			}

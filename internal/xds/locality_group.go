@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 	"github.com/isobar-xds/isobar/internal/xds/view"
@@ -182,7 +183,7 @@ func (g *localityGroup) asksFor(service string) bool {
 	return g.wanted[service] > 0
 }
 
-// wants reports whether any client subscribes to an assignment, in whatever form. The lock is
+// wants reports whether any client subscribes to an assignment, in whatever API version. The lock is
 // held.
 func (g *localityGroup) wants(name string) bool {
 	for as := range g.as {
@@ -381,7 +382,7 @@ func (g *localityGroup) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
 // describe appends the group's subscriptions by service, at most so many to services that do not
 // exist. The clients of a service have what is published, which is the set, when those of every
 // form have it.
-func (g *localityGroup) describe(set *view.Set, unknown int, out []Subscription) []Subscription {
+func (g *localityGroup) describe(set *view.Set, unknown int, out []load.Subscription) []load.Subscription {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list := g.asked.list()

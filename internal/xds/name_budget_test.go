@@ -61,7 +61,7 @@ func TestNamesOfAStreamHaveABudget(t *testing.T) {
 // there is room, and no further; those with a few are served nevertheless, and
 // so are all that were there before.
 func TestNamesOfAllStreamsHaveABudget(t *testing.T) {
-	const room = 4 << 20
+	const limit = 4 << 20
 	registry := prometheus.NewRegistry()
 	inWorld(t, func(w *world) {
 		w.publish(serve("a", 1))
@@ -78,8 +78,8 @@ func TestNamesOfAllStreamsHaveABudget(t *testing.T) {
 		if refused == 0 || len(greedy) < 2 {
 			t.Fatalf("%d were served and %d refused", len(greedy), refused)
 		}
-		if n := nameBytes(t, registry); n > room {
-			t.Errorf("names take %v bytes, want at most %d", n, room)
+		if n := nameBytes(t, registry); n > limit {
+			t.Errorf("names take %v bytes, want at most %d", n, limit)
 		}
 		modest := w.ads(at("us-east/z")).request(edsURL, append(numbered("m", 100), "a")...).equals("eds v1: a@1").ack(edsURL)
 		w.publish(serve("a", 2))
@@ -92,7 +92,7 @@ func TestNamesOfAllStreamsHaveABudget(t *testing.T) {
 		if n := nameBytes(t, registry); n != 0 {
 			t.Errorf("%v bytes are left of streams that ended", n)
 		}
-	}, func(o *xds.Options) { o.NameMemory, o.Registerer = room, registry })
+	}, func(o *xds.Options) { o.NameMemory, o.Registerer = limit, registry })
 }
 
 // TestAnswersEndNoStream: what others subscribe to bars those that ask for more.
@@ -140,7 +140,7 @@ func TestAnswersEndNoStream(t *testing.T) {
 // memory for names, in few streams or many; what it shares with its own streams counts once,
 // and all others go on.
 func TestNamesOfOneAddressHaveABudget(t *testing.T) {
-	const room = 16 << 20
+	const limit = 16 << 20
 	registry := prometheus.NewRegistry()
 	account := "10.0.0.1"
 	inWorld(t, func(w *world) {
@@ -169,8 +169,8 @@ func TestNamesOfOneAddressHaveABudget(t *testing.T) {
 		if n := greedy(100, 40); n < 20 {
 			t.Errorf("%d of 40 streams with some names were refused", n)
 		}
-		if n := nameBytes(t, registry); n > room/8+room/32 {
-			t.Errorf("names take %v bytes, want about %d at most", n, room/8)
+		if n := nameBytes(t, registry); n > limit/8+limit/32 {
+			t.Errorf("names take %v bytes, want about %d at most", n, limit/8)
 		}
 		few := w.ads(at("us-east/b")).request(edsURL, append(numbered("few", 10), "a")...).equals("eds v1: a@1").ack(edsURL)
 		account = "10.0.0.2"
@@ -199,7 +199,7 @@ func TestNamesOfOneAddressHaveABudget(t *testing.T) {
 			t.Errorf("%v bytes are left of streams that ended", n)
 		}
 	}, func(o *xds.Options) {
-		o.NameMemory, o.Registerer = room, registry
+		o.NameMemory, o.Registerer = limit, registry
 		o.Account = func(context.Context) string { return account }
 	})
 }

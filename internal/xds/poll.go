@@ -56,7 +56,7 @@ type poller struct {
 type pollKey struct {
 	id, cluster, host, url string
 	locality               isobar.Locality
-	as                     rpc.As // two listeners, or another configuration, may mean other forms by one URL
+	as                     rpc.As // two listeners, or another configuration, may mean other API versions by one URL
 	names                  *nameList
 }
 

@@ -66,8 +66,8 @@ func TestAShorterLifeIsHeeded(t *testing.T) {
 	})
 }
 
-// One client may poll in two forms of one URL.
-func TestPollsOfOneClientInTwoForms(t *testing.T) {
+// One client may poll in two API versions of one URL.
+func TestPollsOfOneClientInTwoAPIVersions(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.publish(serve("a", 1))
 		for _, only2017 := range []bool{true, false, true} {

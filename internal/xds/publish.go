@@ -136,7 +136,7 @@ func (s *Server) dispatch() {
 // them, and they wait for themselves anyway.
 type round struct {
 	log     *slog.Logger
-	streams []*stream // of a group; room that all groups use
+	streams []*stream // of a group; memory that all groups use
 	behind  []*stream // for the end
 }
 

@@ -366,7 +366,7 @@ type Options struct {
 	Account func(context.Context) string
 
 	// Is2017 tells which of the clients that call the methods of v2 mean their
-	// form of 2017; default: none. Only 2017's own methods tell by themselves.
+	// API of 2017; default: none. Only 2017's own methods tell by themselves.
 	Is2017 func(rpc.Node) bool
 
 	MaxStreams    int // open streams at once; default 40,000

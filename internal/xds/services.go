@@ -40,7 +40,7 @@ func services() []service {
 }
 
 // Register adds the aggregated service and those of clusters, listeners and
-// routes, in all forms. On a listener that is for clients of 2017 alone, say so:
+// routes, in all API versions. On a listener that is for clients of 2017 alone, say so:
 // there the methods of v2 are those of 2017.
 func Register(r grpc.ServiceRegistrar, s Streams, only2017 bool) {
 	for _, v := range services() {
@@ -55,7 +55,7 @@ func Register(r grpc.ServiceRegistrar, s Streams, only2017 bool) {
 }
 
 // RegisterEDS adds the service of endpoints alone, for fleets that have another control
-// plane for everything else, in all forms: with the methods beside its own that
+// plane for everything else, in all API versions: with the methods beside its own that
 // it had in 2017: load reports were one. On a listener that is for clients of
 // 2017 alone, say so: there the methods of v2 are those of 2017.
 func RegisterEDS(r grpc.ServiceRegistrar, s Streams, only2017 bool, more2017 ...grpc.StreamDesc) {
@@ -83,7 +83,7 @@ type Streams interface {
 
 // Desc describes a discovery service to gRPC: its name, the file that defines
 // it ("" = none that reflection knows), and the noun that its methods end with.
-// All forms of a service take and give the same bytes, so one description
+// All API versions of a service take and give the same bytes, so one description
 // serves them.
 func Desc(s Streams, name, proto, noun string, m Method, delta bool) *grpc.ServiceDesc {
 	stream := func(name string, delta bool) grpc.StreamDesc {

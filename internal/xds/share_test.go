@@ -10,6 +10,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
@@ -59,15 +60,15 @@ func TestAckedAtOfSubscriptions(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.publish(serve("a", 1), serve("b", 1), serveAt("a", "eu-west/a", 9))
 		start := time.Now()
-		only := func() xds.Subscription {
+		only := func() load.Subscription {
 			w.t.Helper()
 			synctest.Wait()
 			for _, s := range w.server.Subscriptions() {
-				if s.Service == "a" && s.Locality.String() == "us-east/b" {
+				if s.Service == "a" && s.Source.String() == "us-east/b" {
 					return s
 				}
 			}
-			return xds.Subscription{}
+			return load.Subscription{}
 		}
 		clients := make([]*client, 20)
 		for i := range clients {

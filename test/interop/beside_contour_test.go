@@ -112,7 +112,7 @@ func (c contourSetup) beside(t *testing.T) {
 	s.configure(page.source)
 	s.run()
 	startEnvoy(t, envoy.Newest, page.router)
-	g := &gateway{version: envoy.Newest, form: edsBeside, zone: "us/a", id: "beside-contour", listener: ingressAddress}
+	g := &gateway{version: envoy.Newest, protocol: edsBeside, zone: "us/a", id: "beside-contour", listener: ingressAddress}
 	g.client.Transport = &http.Transport{MaxIdleConnsPerHost: 10}
 	t.Cleanup(g.client.CloseIdleConnections)
 	startProgram(t, c.envoy, "-c", c.bootstrap(t), "--service-node", g.id, "--config-yaml", envoyBootstrap(t, page.flags...),

@@ -74,7 +74,7 @@ func TestEnvoyBesidePage(t *testing.T) {
 	page := readBesidePage(t, p.address, s.xds)
 	s.configure(page.source)
 	s.run()
-	g := &gateway{version: envoy.Newest, form: edsBeside, zone: "us/a", id: "beside"}
+	g := &gateway{version: envoy.Newest, protocol: edsBeside, zone: "us/a", id: "beside"}
 	g.client.Transport = &http.Transport{MaxIdleConnsPerHost: 10}
 	t.Cleanup(g.client.CloseIdleConnections)
 	g.bootstrap = besideBootstrap(t, append(page.flags, "--node-id", g.id), p.address)

@@ -66,7 +66,7 @@ type client struct {
 // kind is a kind of client.
 type kind struct {
 	name string
-	form string // of xDS, as Isobar sees it
+	api  string // of xDS, as Isobar sees it
 	// command returns the program and its arguments; the bootstrap is in its
 	// environment. Clients that can't be asked for calls print every call, and
 	// parse reads n of those lines.
@@ -77,7 +77,7 @@ type kind struct {
 	env     []string // of the client, too
 }
 
-// The forms of xDS that gRPC speaks, as /v1/clients calls them.
+// The API versions that gRPC uses, as /v1/clients calls them.
 const (
 	v3 = "v3"
 	v2 = "v2"
@@ -85,34 +85,34 @@ const (
 
 // kinds are the gRPC clients, all of which use ADS and report load.
 var kinds = []kind{
-	{name: "grpc-go", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
+	{name: "grpc-go", api: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		return exec.CommandContext(context.Background(), built(t, "./clients/go"), target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
-	{name: "grpc-js", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
+	{name: "grpc-js", api: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		modules := nodeModules(t)
 		cmd := exec.CommandContext(context.Background(), "node", "clients/node/client.js", target, fmt.Sprint(callRate))
 		cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
 		return cmd
 	}, parse: (*client).ask},
-	{name: "gRPC Python", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
+	{name: "gRPC Python", api: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		// Debian's, whatever else is in the path.
 		return exec.CommandContext(context.Background(), "/usr/bin/python3", "clients/python/client.py", target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
-	{name: "gRPC Python, newest", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
+	{name: "gRPC Python, newest", api: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		packages := pythonPackages(t)
 		cmd := exec.CommandContext(context.Background(), "python3", "clients/python/client.py", target, fmt.Sprint(callRate))
 		cmd.Env = append(os.Environ(), "PYTHONPATH="+packages)
 		return cmd
 	}, parse: (*client).ask},
-	{name: "grpc-java", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
+	{name: "grpc-java", api: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		return java(t, "Client", target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
-	{name: "gRPC C++", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
+	{name: "gRPC C++", api: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		return exec.CommandContext(context.Background(), compiled(t, "client"), target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
@@ -121,8 +121,8 @@ var kinds = []kind{
 }
 
 // interop is gRPC's own client for tests of control planes.
-func interop(name, form, version string) kind {
-	return kind{name: name, form: form, parse: (*client).overhear, command: func(t *testing.T, target string) *exec.Cmd {
+func interop(name, api, version string) kind {
+	return kind{name: name, api: api, parse: (*client).overhear, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		path := goTool(t, "google.golang.org/grpc/interop/xds/client", version)
 		return exec.CommandContext(context.Background(), path, "-server="+target, fmt.Sprintf("-qps=%d", callRate),
@@ -142,7 +142,7 @@ func (k kind) bootstrap(t *testing.T, xds, id string) []byte {
 	if k.forgets {
 		out = bytes.ReplaceAll(out, []byte(`"ignore_resource_deletion",`), nil)
 	}
-	if k.form == v3 {
+	if k.api == v3 {
 		return out
 	}
 	old := bytes.ReplaceAll(out, []byte(`"xds_v3",`), nil)

@@ -87,7 +87,7 @@ func newSite(t *testing.T, k kind) *site {
 	}
 	idle, busy := startReporter(t, "idle", 0.2), startReporter(t, "busy", 0.8)
 	tick := time.Second
-	if k.form == v2 {
+	if k.api == v2 {
 		// gRPC of that time opens a new load report stream at each assignment: one
 		// in each second would leave no time for a report.
 		tick = 3 * time.Second
@@ -157,8 +157,8 @@ func (s *site) weights() {
 		t.Fatal(err)
 	}
 	seen.is(s.kind.name, client.Agent, client.APIVersion+", ADS and LRS")
-	if client.APIVersion != s.kind.form {
-		t.Errorf("it speaks %s, want %s", client.APIVersion, s.kind.form)
+	if client.APIVersion != s.kind.api {
+		t.Errorf("it speaks %s, want %s", client.APIVersion, s.kind.api)
 	}
 	if !client.InSync || client.LRS == nil || client.LRS.LastReport.IsZero() {
 		t.Fatalf("the server says of it: %+v, load reports %+v", client, client.LRS)

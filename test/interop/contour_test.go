@@ -60,16 +60,16 @@ services:
 // what it subscribes to, which by delta asks for it again.
 func TestContour(t *testing.T) {
 	t.Parallel()
-	for _, form := range []string{"stream", "delta"} {
-		t.Run(form, func(t *testing.T) {
+	for _, protocol := range []string{"stream", "delta"} {
+		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			s := startIsobar(t, split)
 			var flags []string
-			if form == "delta" {
+			if protocol == "delta" {
 				flags = []string{"--delta"}
 			}
-			name := map[string]string{"stream": contourStream, "delta": contourDelta}[form]
-			seen.is(name, contourVersion, "v3, EDS "+form)
+			name := map[string]string{"stream": contourStream, "delta": contourDelta}[protocol]
+			seen.is(name, contourVersion, "v3, EDS "+protocol)
 			checkColumn(t, name, healthFilter, func(t *testing.T) {
 				t.Helper()
 				s.on(t).watchHealth(flags)

@@ -82,7 +82,7 @@ func (s *isobar) reports(node string) {
 func TestEnvoyBootstrap(t *testing.T) {
 	t.Parallel()
 	for _, version := range envoyVersions() {
-		for _, form := range []struct {
+		for _, variant := range []struct {
 			name string
 			args []string
 			host string // what leads to the server
@@ -96,22 +96,22 @@ func TestEnvoyBootstrap(t *testing.T) {
 			{name: "mutual TLS", tls: true},
 			{name: "mutual TLS and a host name", host: "localhost", tls: true},
 		} {
-			t.Run(version+" "+form.name, func(t *testing.T) {
+			t.Run(version+" "+variant.name, func(t *testing.T) {
 				t.Parallel()
-				xds, args := "", form.args
-				if form.tls {
+				xds, args := "", variant.args
+				if variant.tls {
 					f := identitytest.NewCA(t).Write(t.TempDir(), identitytest.Leaf{})
 					xds = fmt.Sprintf(", tls: {cert: %q, key: %q, client_ca: %q}", f.Cert, f.Key, f.ClientCA)
 					args = append(args, "--ca", f.ClientCA, "--cert", f.Cert, "--key", f.Key)
 				}
 				s := prepareIsobar(t, time.Second, xds, "services:\n"+webService("checkout", namedBackend(t, "c"))+webService("pay", namedBackend(t, "p")))
 				server := s.xds
-				if form.host != "" {
+				if variant.host != "" {
 					_, port, err := net.SplitHostPort(s.xds)
 					if err != nil {
 						t.Fatal(err)
 					}
-					server = net.JoinHostPort(form.host, port)
+					server = net.JoinHostPort(variant.host, port)
 				}
 				listener := testhelp.FreePort(t)
 				p := startEnvoy(t, version, envoyBootstrap(t, append(args, "--server", server, "--cluster", "shop",
@@ -119,11 +119,11 @@ func TestEnvoyBootstrap(t *testing.T) {
 				p.waits(t, listener)
 				s.run()
 				answers(t, listener, "checkout", "c")
-				if form.name != "one cluster in the file" { // one cluster in the file: all requests go there
+				if variant.name != "one cluster in the file" { // one cluster in the file: all requests go there
 					answers(t, listener, "pay:80", "p")
 				}
 				s.reports("e1")
-				if len(form.args) == 1 {
+				if len(variant.args) == 1 {
 					p.probes(t)
 				}
 			})

@@ -15,21 +15,21 @@ import (
 type gateway struct {
 	*proxy
 
-	version, form, zone string
-	id                  string // node.id
-	services            []string
-	tls                 []string // flags of isobar bootstrap envoy
-	tap                 *tap     // nil where its streams are not tapped
-	bootstrap           string
-	listener            string
-	client              http.Client
+	version, protocol, zone string
+	id                      string // node.id
+	services                []string
+	tls                     []string // flags of isobar bootstrap envoy
+	tap                     *tap     // nil where its streams are not tapped
+	bootstrap               string
+	listener                string
+	client                  http.Client
 }
 
-func (g *gateway) name() string { return envoyName(g.version, g.form) }
+func (g *gateway) name() string { return envoyName(g.version, g.protocol) }
 
 // envoyName is what the page calls an Envoy.
-func envoyName(version, form string) string {
-	return fmt.Sprintf("Envoy %s, %s", strings.Join(strings.Split(version, ".")[:2], "."), form)
+func envoyName(version, protocol string) string {
+	return fmt.Sprintf("Envoy %s, %s", strings.Join(strings.Split(version, ".")[:2], "."), protocol)
 }
 
 // request makes one request of a service and returns the name of the backend.

@@ -88,15 +88,15 @@ services:
   - {locality: us/b, max_rate: 40, endpoints: `+list("b1")+`}
 `+manyServices(list("one")))
 	m.gateways = []*gateway{
-		{version: envoy.Newest, form: adsStream, zone: "us/a"},
-		{version: envoy.Newest, form: adsDelta, zone: "us/b"},
-		{version: envoy.Newest, form: restPolls, zone: "us/a"},
-		{version: envoy.Newest, form: edsBeside, zone: "us/b"},
-		{version: envoy.Oldest, form: adsStream, zone: "us/b"},
+		{version: envoy.Newest, protocol: adsStream, zone: "us/a"},
+		{version: envoy.Newest, protocol: adsDelta, zone: "us/b"},
+		{version: envoy.Newest, protocol: restPolls, zone: "us/a"},
+		{version: envoy.Newest, protocol: edsBeside, zone: "us/b"},
+		{version: envoy.Oldest, protocol: adsStream, zone: "us/b"},
 	}
 	if interopAll() {
-		for _, form := range []string{adsDelta, restPolls, edsBeside} {
-			m.gateways = append(m.gateways, &gateway{version: envoy.Oldest, form: form, zone: "us/a"})
+		for _, protocol := range []string{adsDelta, restPolls, edsBeside} {
+			m.gateways = append(m.gateways, &gateway{version: envoy.Oldest, protocol: protocol, zone: "us/a"})
 		}
 	}
 	other := startClusterServer(t, matrixServices)
@@ -106,7 +106,7 @@ services:
 		g.client.Transport = &http.Transport{MaxIdleConnsPerHost: 100}
 		t.Cleanup(g.client.CloseIdleConnections)
 		xds := m.xds
-		if g.form != restPolls {
+		if g.protocol != restPolls {
 			g.tap = startTap(t, m.xds)
 			xds = g.tap.address
 		}
@@ -120,7 +120,7 @@ services:
 				t.Error(err)
 			}
 		})
-		seen.is(g.name(), g.version, "v3, "+g.form+" and LRS")
+		seen.is(g.name(), g.version, "v3, "+g.protocol+" and LRS")
 	}
 	all.Wait()
 	return m
@@ -177,7 +177,7 @@ func (g *gateway) start(t *testing.T) {
 func (g *gateway) configure(t *testing.T, xds, rest, other string) string {
 	t.Helper()
 	args := append([]string{"--server", xds, "--node-id", g.id, "--cluster", "web", "--locality", g.zone}, g.tls...)
-	switch g.form {
+	switch g.protocol {
 	case adsStream:
 		return withListeners(t, envoyBootstrap(t, args...), routesTo(g.services), "")
 	case adsDelta:

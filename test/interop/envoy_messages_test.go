@@ -35,26 +35,26 @@ services:
 		versions = []string{envoy.Newest, envoy.Oldest}
 	}
 	for _, version := range versions {
-		for _, form := range []string{adsStream, adsDelta} {
-			t.Run(version+" "+form, func(t *testing.T) {
+		for _, protocol := range []string{adsStream, adsDelta} {
+			t.Run(version+" "+protocol, func(t *testing.T) {
 				t.Parallel()
-				s.on(t).messages(version, form)
+				s.on(t).messages(version, protocol)
 			})
 		}
 	}
 }
 
-func (s *isobar) messages(version, form string) {
+func (s *isobar) messages(version, protocol string) {
 	t := s.t
 	r := startTap(t, s.xds)
-	g := &gateway{version: version, form: form, zone: "us/a", id: "envoy-" + version + "-" + strings.ReplaceAll(form, " ", "-")}
+	g := &gateway{version: version, protocol: protocol, zone: "us/a", id: "envoy-" + version + "-" + strings.ReplaceAll(protocol, " ", "-")}
 	printed := envoyBootstrap(t, "--server", r.address, "--node-id", g.id, "--cluster", "shop", "--locality", g.zone, "--checks")
-	if form == adsDelta {
+	if protocol == adsDelta {
 		printed = strings.Replace(printed, "  ads_config:\n    api_type: GRPC\n", "  ads_config:\n    api_type: DELTA_GRPC\n", 1)
 	}
 	g.bootstrap = withListeners(t, printed, routesTo([]string{"checkout", "payment"}), "")
 	g.start(t)
-	discovery := map[string]string{adsStream: "StreamAggregatedResources", adsDelta: "DeltaAggregatedResources"}[form]
+	discovery := map[string]string{adsStream: "StreamAggregatedResources", adsDelta: "DeltaAggregatedResources"}[protocol]
 	await(t, "messages of all services", func() error {
 		o := g.requests(t.Context(), "checkout", 8)
 		if len(o.Failed) > 0 {
@@ -72,7 +72,7 @@ func (s *isobar) messages(version, form string) {
 		return
 	}
 	name := "envoy_" + strings.ReplaceAll(version, ".", "_")
-	if form == adsDelta {
+	if protocol == adsDelta {
 		writeInput(t, "xds", "FuzzDeltaRequests", name, stream(r.messages(discovery)))
 		return
 	}

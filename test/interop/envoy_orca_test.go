@@ -18,13 +18,13 @@ import (
 // learn capacity from. Clusters from Isobar say so themselves.
 var learnedMetrics = []string{"application_utilization", "cpu_utilization", "mem_utilization"}
 
-// everyForm returns an Envoy of each version and form that this run tests, without
+// everyProtocol returns an Envoy of each version and protocol that this run tests, without
 // a bootstrap file.
-func everyForm() (out []*gateway) {
+func everyProtocol() (out []*gateway) {
 	for _, version := range []string{envoy.Newest, envoy.Oldest} {
-		for _, form := range []string{adsStream, adsDelta, restPolls, edsBeside} {
-			if version == envoy.Newest || form == adsStream || interopAll() {
-				out = append(out, &gateway{version: version, form: form})
+		for _, protocol := range []string{adsStream, adsDelta, restPolls, edsBeside} {
+			if version == envoy.Newest || protocol == adsStream || interopAll() {
+				out = append(out, &gateway{version: version, protocol: protocol})
 			}
 		}
 	}
@@ -37,7 +37,7 @@ func (g *gateway) begin(t *testing.T, s *isobar, xds string, services ...string)
 	g.zone, g.services = "us/a", services
 	g.id = strings.ReplaceAll(g.name(), " ", "-")
 	other := ""
-	if g.form == edsBeside {
+	if g.protocol == edsBeside {
 		other = startClusterServer(t, services)
 	}
 	g.bootstrap = g.configure(t, xds, s.rest, other)
@@ -56,7 +56,7 @@ func TestEnvoyORCA(t *testing.T) {
 	const capacity = 100.0
 	idle, busy := startReporter(t, "idle", 0.2), startReporter(t, "busy", 0.8)
 	services := "services:\n- {name: apart, orca: {out_of_band: 1s}, localities: [{locality: us/a, max_rate: 1000, endpoints: " + reporting(idle, busy) + "}]}\n"
-	gateways := everyForm()
+	gateways := everyProtocol()
 	measured := func(i int) string { return fmt.Sprint("measured-", i) }
 	for i := range gateways {
 		b := startWebBackend(t, measured(i))

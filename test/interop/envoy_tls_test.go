@@ -87,7 +87,7 @@ func TestEnvoyMTLS(t *testing.T) {
 	await(t, "return to the list", func() error { return listed(s, g.id) })
 }
 
-// TestEnvoyTLS: Envoys of every form get endpoints and report load over TLS, with a
+// TestEnvoyTLS: Envoys of every protocol get endpoints and report load over TLS, with a
 // certificate that the server demands, by the files that `isobar bootstrap envoy`
 // takes.
 //
@@ -106,7 +106,7 @@ func TestEnvoyTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, g := range everyForm() {
+	for _, g := range everyProtocol() {
 		ok, ran := runs(t, g.name(), func(t *testing.T) {
 			t.Helper()
 			g.tls = []string{"--ca", filepath.Join(own, "ca.pem"), "--cert", filepath.Join(own, "cert.pem"), "--key", filepath.Join(own, "key.pem")}
@@ -176,7 +176,7 @@ func secureGateway(t *testing.T, s *isobar, id, dir string) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{version: envoy.Newest, form: adsStream, zone: "us/a", id: id}
+	g := &gateway{version: envoy.Newest, protocol: adsStream, zone: "us/a", id: id}
 	printed := envoyBootstrap(t, "--server", "localhost:"+port, "--node-id", id, "--locality", g.zone,
 		"--ca", filepath.Join(dir, "ca.pem"), "--cert", filepath.Join(dir, "cert.pem"), "--key", filepath.Join(dir, "key.pem"))
 	page := string(read(t, "../../docs/how-to/secure.md"))

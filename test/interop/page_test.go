@@ -135,10 +135,10 @@ func (p *page) cell(client, column string) (string, error) {
 func (p *page) markdown() (string, error) {
 	var out strings.Builder
 	var errs []error
-	out.WriteString("\n| Client | Version, or user agent | Form | " + strings.Join(columns, " | ") + " |\n|---|---|---|" + strings.Repeat("---|", len(columns)) + "\n")
+	out.WriteString("\n| Client | Version, or user agent | API version, variant | " + strings.Join(columns, " | ") + " |\n|---|---|---|" + strings.Repeat("---|", len(columns)) + "\n")
 	for _, c := range clients {
 		r := p.row(c.name)
-		fmt.Fprintf(&out, "| %s | %s | %s |", c.name, r.version.version, r.version.form)
+		fmt.Fprintf(&out, "| %s | %s | %s |", c.name, r.version.version, r.version.protocol)
 		for _, column := range columns {
 			said, err := p.cell(c.name, column)
 			errs = append(errs, err)

@@ -63,11 +63,11 @@ const (
 
 // clients are the rows of the page.
 var clients = func() (out []pageClient) {
-	for _, form := range []string{adsDelta, adsStream, edsBeside, restPolls} {
-		out = append(out, pageClient{envoyName(envoy.Oldest, form), form != adsStream})
+	for _, protocol := range []string{adsDelta, adsStream, edsBeside, restPolls} {
+		out = append(out, pageClient{envoyName(envoy.Oldest, protocol), protocol != adsStream})
 	}
-	for _, form := range []string{adsDelta, adsStream, edsBeside, restPolls} {
-		out = append(out, pageClient{name: envoyName(envoy.Newest, form)})
+	for _, protocol := range []string{adsDelta, adsStream, edsBeside, restPolls} {
+		out = append(out, pageClient{name: envoyName(envoy.Newest, protocol)})
 	}
 	for _, k := range kinds {
 		out = append(out, pageClient{name: k.name})

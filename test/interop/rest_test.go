@@ -69,15 +69,15 @@ func (s *isobar) curl(path, body string, headers ...string) (polled, error) {
 // fields of its requests spelled in both ways.
 func TestREST(t *testing.T) {
 	t.Parallel()
-	for _, form := range []string{v3, v2} {
-		t.Run(form, func(t *testing.T) {
+	for _, api := range []string{v3, v2} {
+		t.Run(api, func(t *testing.T) {
 			t.Parallel()
 			s := startIsobar(t, split)
-			name := "curl (" + form + ")"
-			seen.is(name, curlVersion(t), form+", REST-JSON")
+			name := "curl (" + api + ")"
+			seen.is(name, curlVersion(t), api+", REST-JSON")
 			checkColumn(t, name, healthFilter, func(t *testing.T) {
 				t.Helper()
-				s.on(t).poll(form)
+				s.on(t).poll(api)
 			})
 			if !t.Failed() {
 				seen.fact(name, "Isobar answers a poll over HTTP at once if there is a change, and otherwise with 304 at the end of the time that the client waits")
@@ -99,11 +99,11 @@ func curlVersion(t *testing.T) string {
 
 // poll: the first poll is answered at once, the next one with 304 after the
 // patience of the client, and one during which an endpoint drains at once.
-func (s *isobar) poll(form string) {
+func (s *isobar) poll(api string) {
 	t := s.t
-	path := "/" + form + "/discovery:endpoints"
+	path := "/" + api + "/discovery:endpoints"
 	request := func(version string) string {
-		if form == v3 {
+		if api == v3 {
 			return `{"version_info": "` + version + `", "resource_names": ["split"], ` + node("poller") + `}`
 		}
 		return `{"versionInfo": "` + version + `", "resourceNames": ["split"], ` + node("poller") + `}`
@@ -112,7 +112,7 @@ func (s *isobar) poll(form string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{v3: endpointsURL, v2: endpointsURLv2}[form]
+	want := map[string]string{v3: endpointsURL, v2: endpointsURLv2}[api]
 	if first.status != "200" || first.TypeURL != want || first.ports() != "1 HEALTHY, 2 HEALTHY" && first.ports() != "1, 2" {
 		t.Fatalf("got %s %s: %s", first.status, first.TypeURL, first.ports())
 	}
@@ -142,7 +142,7 @@ func (s *isobar) poll(form string) {
 		t.Errorf("told %v after the change", late)
 	}
 	c, err := s.client("poller")
-	if err != nil || c.APIVersion != form {
+	if err != nil || c.APIVersion != api {
 		t.Errorf("the server says of it: %v, %+v", err, c)
 	}
 }

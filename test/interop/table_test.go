@@ -17,8 +17,8 @@ type table struct {
 }
 
 // version says which client it was: its version, as it says itself where it
-// does, and the form of xDS that it spoke.
-type version struct{ version, form string }
+// does, and the API version and protocol that it used.
+type version struct{ version, protocol string }
 
 var seen = table{cells: map[string]map[string]bool{}, who: map[string]version{}, facts: map[string][]string{}}
 
@@ -33,10 +33,10 @@ func (t *table) ran(client, column string, ok bool) {
 	t.cells[client][column] = ok && (before || !again)
 }
 
-func (t *table) is(client, number, form string) {
+func (t *table) is(client, number, protocol string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.who[client] = version{number, form}
+	t.who[client] = version{number, protocol}
 }
 
 // fact adds something that the client was seen to do.

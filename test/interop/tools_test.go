@@ -27,10 +27,10 @@ func TestTools(t *testing.T) {
 	local := func(address string) string { return "localhost" + address[strings.LastIndexByte(address, ':'):] }
 	const method = "envoy.service.endpoint.v3.EndpointDiscoveryService/FetchEndpoints"
 	body := func(names string) string { return `{"` + names + `": ["split"], ` + node("tool") + `}` }
-	curl := func(form, names string) func(flags ...string) *exec.Cmd {
+	curl := func(api, names string) func(flags ...string) *exec.Cmd {
 		return func(flags ...string) *exec.Cmd {
 			return exec.CommandContext(t.Context(), "curl", append(append([]string{"--silent", "--show-error", "--fail", "--cacert", authority}, flags...),
-				"--json", body(names), "https://"+local(s.rest)+"/"+form+"/discovery:endpoints")...)
+				"--json", body(names), "https://"+local(s.rest)+"/"+api+"/discovery:endpoints")...)
 		}
 	}
 	contour := func(delta ...string) func(flags ...string) *exec.Cmd {

@@ -116,7 +116,7 @@ func (s *isobar) servesCalls(k xdsServer, name, address string, files identity.F
 	if mutual {
 		flags = []string{"--listener-cert", files.Cert, "--listener-key", files.Key, "--listener-client-ca", files.ClientCA}
 	}
-	asServer := kind{form: v3, flags: flags}.bootstrap(t, s.xds, "server-"+name)
+	asServer := kind{api: v3, flags: flags}.bootstrap(t, s.xds, "server-"+name)
 	s.startXDSServer(k, address, name, asServer)
 	var last error
 	await(t, "answers", func() error {
@@ -166,7 +166,7 @@ func (s *isobar) startXDSServer(k xdsServer, address, name string, bootstrap []b
 
 // callOnce calls a service by a client with the bootstrap file of its server.
 func (s *isobar) callOnce(service string, flags []string) error {
-	builder, err := xds.NewXDSResolverWithConfigForTesting(kind{form: v3, flags: flags}.bootstrap(s.t, s.xds, "client-"+service))
+	builder, err := xds.NewXDSResolverWithConfigForTesting(kind{api: v3, flags: flags}.bootstrap(s.t, s.xds, "client-"+service))
 	if err != nil {
 		return err
 	}

@@ -38,19 +38,19 @@ func newAudience(streams int) *audience {
 }
 
 // connect opens the streams, and waits until each has its first response. Where
-// forms are mixed, a third of the connections each is of v3, of v2 and of 2017.
+// API versions are mixed, a third of the connections each is of v3, of v2 and of 2017.
 func (a *audience) connect(ctx context.Context, address string, perConnection int, names []string, mixed bool) error {
 	for first := 0; first < int(a.target); first += perConnection {
 		node := func(stream int) *corev3.Node { return node(first + stream) }
-		form := rawclient.V3
+		api := rawclient.V3
 		if mixed {
-			form = []rawclient.Form{rawclient.V3, rawclient.V2, rawclient.V2017}[len(a.conns)%3]
+			api = []rawclient.APIVersion{rawclient.V3, rawclient.V2, rawclient.V2017}[len(a.conns)%3]
 		}
-		s, err := rawclient.NewSubscriber(form, names, node, func(_, size int) { a.count(size) })
+		s, err := rawclient.NewSubscriber(api, names, node, func(_, size int) { a.count(size) })
 		if err != nil {
 			return err
 		}
-		conn, err := rawclient.Dial(ctx, address, form.Method, min(perConnection, int(a.target)-first), s.First, s)
+		conn, err := rawclient.Dial(ctx, address, api.Method, min(perConnection, int(a.target)-first), s.First, s)
 		if err != nil {
 			return err
 		}

@@ -10,23 +10,23 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Form is one of the forms of the API: how a client asks for assignments.
-type Form struct {
+// APIVersion is one version of the API: how a client asks for assignments.
+type APIVersion struct {
 	Method string // of the aggregated discovery service
 	URL    string // type URL of assignments
 }
 
-// The forms.
+// The API versions.
 var (
-	V3 = Form{
+	V3 = APIVersion{
 		"/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
 		"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
 	}
-	V2 = Form{
+	V2 = APIVersion{
 		"/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources",
 		"type.googleapis.com/envoy.api.v2.ClusterLoadAssignment",
 	}
-	V2017 = Form{"/envoy.api.v2.AggregatedDiscoveryService/StreamAggregatedResources", V2.URL}
+	V2017 = APIVersion{"/envoy.api.v2.AggregatedDiscoveryService/StreamAggregatedResources", V2.URL}
 )
 
 // Fields that requests and responses share, and those of requests.
@@ -43,21 +43,21 @@ type Subscriber struct {
 	// Got is called for each response, from the goroutine of the connection.
 	Got func(stream int, size int)
 
-	form   Form
+	api    APIVersion
 	names  []string
 	middle []byte // of an acknowledgement: names and type URL
 	ack    []byte // scratch
 }
 
 // NewSubscriber makes a subscriber to names.
-func NewSubscriber(form Form, names []string, node func(stream int) *corev3.Node, got func(stream, size int)) (*Subscriber, error) {
-	middle, err := proto.Marshal(&discoveryv3.DiscoveryRequest{ResourceNames: names, TypeUrl: form.URL})
-	return &Subscriber{Node: node, Got: got, form: form, names: slices.Clone(names), middle: middle}, err
+func NewSubscriber(api APIVersion, names []string, node func(stream int) *corev3.Node, got func(stream, size int)) (*Subscriber, error) {
+	middle, err := proto.Marshal(&discoveryv3.DiscoveryRequest{ResourceNames: names, TypeUrl: api.URL})
+	return &Subscriber{Node: node, Got: got, api: api, names: slices.Clone(names), middle: middle}, err
 }
 
 // First encodes the first request of a stream.
 func (s *Subscriber) First(stream int) []byte {
-	b, err := proto.Marshal(&discoveryv3.DiscoveryRequest{Node: s.Node(stream), ResourceNames: s.names, TypeUrl: s.form.URL})
+	b, err := proto.Marshal(&discoveryv3.DiscoveryRequest{Node: s.Node(stream), ResourceNames: s.names, TypeUrl: s.api.URL})
 	if err != nil {
 		panic(err) // made of plain strings
 	}

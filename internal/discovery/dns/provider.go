@@ -16,7 +16,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,9 +34,9 @@ type Provider struct {
 	saver    *keep.Saver
 	limit    rpc.LogLimit // of what servers can trigger
 
-	changed chan struct{} // the configuration has changed; room for one signal
+	changed chan struct{} // the configuration has changed; capacity 1
 
-	outdated atomic.Pointer[[]keep.Outdated] // as the table said last; nil before Configure
+	outdated keep.OutdatedList
 
 	mu     sync.Mutex // guards all below
 	cfg    *Config    // nil = no names are resolved
@@ -144,7 +143,7 @@ func (p *Provider) show() {
 			list = append(list, keep.Outdated{Service: s.Settings.Name, Since: s.unconfirmed})
 		}
 	}
-	p.outdated.Store(&list)
+	p.outdated.Set(list)
 	p.metrics.show(&p.table)
 	if p.table.answered() {
 		select {
@@ -159,22 +158,12 @@ func (p *Provider) show() {
 // no server answers for their names, or answers say that there are none. It
 // waits for nobody.
 func (p *Provider) Outdated() []keep.Outdated {
-	if list := p.outdated.Load(); list != nil {
-		return slices.Clone(*list)
-	}
-	return nil
+	return p.outdated.Get()
 }
 
 // warn logs what servers can trigger, at a bounded rate.
 func (p *Provider) warn(msg string, attrs ...any) {
-	skipped, ok := p.limit.Allow(time.Now())
-	if !ok {
-		return
-	}
-	if skipped > 0 {
-		attrs = append(attrs, "skipped_lines", skipped)
-	}
-	p.opts.Log.Warn(msg, attrs...) //nolint:sloglint // the callers' are literals
+	p.limit.Warn(p.opts.Log, msg, attrs...)
 }
 
 // Family says which addresses of a host are endpoints.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,23 @@ import (
 type Outdated struct {
 	Service string
 	Since   time.Time
+}
+
+// OutdatedList is the list that a provider shows to readers. Reading never waits for the
+// provider, so a disk that is slow to take a change holds no decision up.
+type OutdatedList struct {
+	list atomic.Pointer[[]Outdated] // nil before Set
+}
+
+// Set replaces the list.
+func (o *OutdatedList) Set(list []Outdated) { o.list.Store(&list) }
+
+// Get returns a copy of the list; nil before Set.
+func (o *OutdatedList) Get() []Outdated {
+	if list := o.list.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
 }
 
 // TooMany reports whether more than half of the services that have endpoints, and
@@ -62,7 +80,7 @@ func Short(s string) string {
 	return s
 }
 
-// Signal says on a channel of room for one that something has changed.
+// Signal says on a channel of capacity 1 that something has changed.
 func Signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -112,7 +130,7 @@ type Saver struct {
 	store Store
 	key   string
 	opts  SaverOptions
-	dirty chan struct{} // there is something to save; room for one signal
+	dirty chan struct{} // there is something to save; capacity 1
 
 	stored uint64 // revision in the store; of the goroutine that saves
 }

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -39,10 +38,10 @@ type Provider struct {
 	saver   *keep.Saver
 	limit   rpc.LogLimit // of what the API server can trigger
 
-	changed chan struct{} // the configuration names another cluster; room for one signal
-	dirty   chan struct{} // the table has changed; room for one signal
+	changed chan struct{} // the configuration names another cluster; capacity 1
+	dirty   chan struct{} // the table has changed; capacity 1
 
-	outdated atomic.Pointer[[]keep.Outdated] // nil before Configure
+	outdated keep.OutdatedList
 
 	mu      sync.Mutex // guards all below
 	cfg     *Config    // nil = no cluster is watched
@@ -339,7 +338,7 @@ func (p *Provider) show() {
 			list = append(list, keep.Outdated{Service: name, Since: since})
 		}
 	}
-	p.outdated.Store(&list)
+	p.outdated.Set(list)
 	p.metrics.show(p)
 	if p.synced {
 		select {
@@ -372,22 +371,12 @@ func (p *Provider) unconfirmed() (since time.Time, failure string) {
 // Outdated lists the services whose endpoints may have changed without our
 // knowing, sorted. It waits for nobody.
 func (p *Provider) Outdated() []keep.Outdated {
-	if list := p.outdated.Load(); list != nil {
-		return slices.Clone(*list)
-	}
-	return nil
+	return p.outdated.Get()
 }
 
 // warn logs what the API server can trigger, at a bounded rate.
 func (p *Provider) warn(msg string, attrs ...any) {
-	skipped, ok := p.limit.Allow(time.Now())
-	if !ok {
-		return
-	}
-	if skipped > 0 {
-		attrs = append(attrs, "skipped_lines", skipped)
-	}
-	p.opts.Log.Warn(msg, attrs...) //nolint:sloglint // the callers' are literals
+	p.limit.Warn(p.opts.Log, msg, attrs...)
 }
 
 // load fills the entries with what was saved.

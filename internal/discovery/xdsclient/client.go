@@ -18,7 +18,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,10 +37,10 @@ type Client struct {
 	metrics *metrics
 	limit   rpc.LogLimit // of what the server can trigger
 
-	changed chan struct{} // the configuration has changed; room for one signal
+	changed chan struct{} // the configuration has changed; capacity 1
 	saver   *keep.Saver
 
-	outdated atomic.Pointer[[]keep.Outdated] // as the table said last; nil before Configure
+	outdated keep.OutdatedList
 
 	mu     sync.Mutex // guards all below
 	cfg    *Config    // nil = there is no other control plane
@@ -152,7 +151,7 @@ func (c *Client) config() *Config {
 func (c *Client) show() {
 	c.table.noteUnconfirmed(time.Now())
 	list := c.table.outdated()
-	c.outdated.Store(&list)
+	c.outdated.Set(list)
 	c.metrics.services(&c.table)
 	if c.table.answered() {
 		select {
@@ -394,8 +393,5 @@ func (c *Client) Status() (Status, bool) {
 // refused, or it calls them empty.
 // It waits for nobody, so a disk that is slow to take a change holds no decision up.
 func (c *Client) Outdated() []keep.Outdated {
-	if list := c.outdated.Load(); list != nil {
-		return slices.Clone(*list)
-	}
-	return nil
+	return c.outdated.Get()
 }

@@ -304,12 +304,5 @@ func (c *Client) ended(ctx context.Context, cfg *Config, err error) {
 
 // warn logs what the server can trigger, at a bounded rate.
 func (c *Client) warn(msg string, attrs ...any) {
-	skipped, ok := c.limit.Allow(time.Now())
-	if !ok {
-		return
-	}
-	if skipped > 0 {
-		attrs = append(attrs, "skipped_lines", skipped)
-	}
-	c.opts.Log.Warn(msg, attrs...) //nolint:sloglint // the callers' are literals
+	c.limit.Warn(c.opts.Log, msg, attrs...)
 }

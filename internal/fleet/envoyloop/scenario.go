@@ -82,14 +82,14 @@ func (s *Scenario) needed() float64 {
 	if s.MaxShed == 0 {
 		return 0
 	}
-	demand, room := 0.0, 0.0
+	demand, usable := 0.0, 0.0
 	for i := range Zones {
 		demand += s.load(i)
 		if i > 0 || !s.dead() {
-			room += capacity * ceiling
+			usable += capacity * ceiling
 		}
 	}
-	return min(max(0, 1-room/demand), s.MaxShed)
+	return min(max(0, 1-usable/demand), s.MaxShed)
 }
 
 // latency is the network's, there and back.

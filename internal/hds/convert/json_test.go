@@ -11,12 +11,12 @@ import (
 )
 
 // TestHealthMessageOfManyParts asserts that a message in JSON that would become many times its
-// size in memory is refused, in each form.
+// size in memory is refused, in each API version.
 func TestHealthMessageOfManyParts(t *testing.T) {
 	body := `{"endpoint_health_response": {"endpoints_health": [` + strings.Repeat(`{},`, 130_000) + `{}]}}`
-	for _, form := range []rpc.APIVersion{rpc.V3, rpc.V2} {
-		if _, _, err := convert.HealthMessageFromJSON([]byte(body), form); !errors.Is(err, rpc.ErrMessage) || !strings.Contains(err.Error(), "more than 250000") {
-			t.Errorf("form %v: %v", form, err)
+	for _, api := range []rpc.APIVersion{rpc.V3, rpc.V2} {
+		if _, _, err := convert.HealthMessageFromJSON([]byte(body), api); !errors.Is(err, rpc.ErrMessage) || !strings.Contains(err.Error(), "more than 250000") {
+			t.Errorf("form %v: %v", api, err)
 		}
 	}
 }
@@ -35,14 +35,14 @@ func FuzzHealthMessageJSON(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if m, form, err := convert.HealthMessageFromJSON(body, rpc.V3); form != rpc.V3 || err != nil && (m.Request != nil || m.Response != nil) {
-			t.Errorf("as v3: %v, %v, %v", m, form, err)
+		if m, api, err := convert.HealthMessageFromJSON(body, rpc.V3); api != rpc.V3 || err != nil && (m.Request != nil || m.Response != nil) {
+			t.Errorf("as v3: %v, %v, %v", m, api, err)
 		}
-		m, form, err := convert.HealthMessageFromJSON(body, rpc.V2)
-		if form == rpc.V3 {
-			t.Errorf("%s is read as %v, %v", body, form, err)
+		m, api, err := convert.HealthMessageFromJSON(body, rpc.V2)
+		if api == rpc.V3 {
+			t.Errorf("%s is read as %v, %v", body, api, err)
 		}
-		if err != nil || form == rpc.V2 {
+		if err != nil || api == rpc.V2 {
 			return
 		}
 		if !json.Valid(body) || m.Response != nil && m.Request != nil {

@@ -31,9 +31,9 @@ func BenchmarkReport(b *testing.B) {
 			b.ReportAllocs()
 			var (
 				reports reader.ReportReader
-				room    reader.ReportBuffer
+				buffer  reader.ReportBuffer
 			)
-			o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &room}
+			o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &buffer}
 			for b.Loop() {
 				if _, _, err := reports.Read(data, &o); err != nil {
 					b.Fatal(err)

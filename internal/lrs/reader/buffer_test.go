@@ -21,17 +21,17 @@ import (
 	"github.com/isobar-xds/isobar/internal/lrs/reader"
 )
 
-// One room takes reports of all sizes, one after the other, and nothing of one
+// One buffer takes reports of all sizes, one after the other, and nothing of one
 // shows in the next.
-func TestRoomsAreUsedAgain(t *testing.T) {
+func TestBuffersAreUsedAgain(t *testing.T) {
 	var (
 		reports reader.ReportReader
-		room    reader.ReportBuffer
+		buffer  reader.ReportBuffer
 	)
 	for i, size := range []struct{ clusters, endpoints int }{
 		{10, 20}, {10, 20}, {10, 20}, // the same again and again
-		{1, 3000}, {30, 300}, {30, 600}, // ever larger, the last beyond what rooms keep
-		{30, 0}, {1, 1}, {5, 0}, {1, 2}, {2, 1}, {1, 1}, {2, 2}, {2, 3}, {1, 1}, {1, 0}, // until the room is given back
+		{1, 3000}, {30, 300}, {30, 600}, // ever larger, the last beyond what buffers keep
+		{30, 0}, {1, 1}, {5, 0}, {1, 2}, {2, 1}, {1, 1}, {2, 2}, {2, 3}, {1, 1}, {1, 0}, // until the buffer is given back
 		{20, 10}, {20, 10},
 	} {
 		data, known := largeReport(t, size.clusters, size.endpoints)
@@ -39,7 +39,7 @@ func TestRoomsAreUsedAgain(t *testing.T) {
 		if err := proto.Unmarshal(data, &m); err != nil {
 			t.Fatal(err)
 		}
-		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &room}
+		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &buffer}
 		got, _, err := reports.Read(data, &o)
 		if err != nil {
 			t.Fatal(err)
@@ -51,9 +51,9 @@ func TestRoomsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A few clients with large reports don't leave memory to everybody else: rooms go
+// A few clients with large reports don't leave memory to everybody else: buffers go
 // from one client to the other.
-func TestLargeReportsLeaveNoLargeRooms(t *testing.T) {
+func TestLargeReportsLeaveNoLargeBuffers(t *testing.T) {
 	large, known := largeReport(t, 2000, 0)
 	small, _ := largeReport(t, 2, 0)
 	none := []byte{}
@@ -66,10 +66,10 @@ func TestLargeReportsLeaveNoLargeRooms(t *testing.T) {
 		"clusters": large, "localities": wideReport(t, 1, 1000), "clusters and localities": wideReport(t, 10, 1000), "unknown clusters": idle, "endpoints": detailed,
 	} {
 		var reports reader.ReportReader
-		rooms := make([]reader.ReportBuffer, 200)
+		buffers := make([]reader.ReportBuffer, 200)
 		read := func(data []byte) {
-			for i := range rooms {
-				if _, _, err := reports.Read(data, &reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &rooms[i]}); err != nil {
+			for i := range buffers {
+				if _, _, err := reports.Read(data, &reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &buffers[i]}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -81,11 +81,11 @@ func TestLargeReportsLeaveNoLargeRooms(t *testing.T) {
 			for range 3 {
 				read(next)
 			}
-			if kept := (inUse() - before) / len(rooms); kept > 6<<10 {
+			if kept := (inUse() - before) / len(buffers); kept > 6<<10 {
 				t.Errorf("%s: %d bytes stay in a room after reports of %d bytes", name, kept, len(next))
 			}
 		}
-		runtime.KeepAlive(rooms)
+		runtime.KeepAlive(buffers)
 	}
 }
 
@@ -118,14 +118,14 @@ func inUse() int {
 }
 
 // A report like the one before costs no memory, with endpoints or without.
-func TestReportsInUsedRoomsCostNoMemory(t *testing.T) {
+func TestReportsInUsedBuffersCostNoMemory(t *testing.T) {
 	for _, endpoints := range []int{0, 20} {
 		data, known := largeReport(t, 50, endpoints)
 		var (
 			reports reader.ReportReader
-			room    reader.ReportBuffer
+			buffer  reader.ReportBuffer
 		)
-		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &room}
+		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &buffer}
 		read := func() {
 			if _, _, err := reports.Read(data, &o); err != nil {
 				t.Fatal(err)

@@ -14,14 +14,14 @@ func (r *clusterReader) endpoints(encoded []byte, n int) ([]load.EndpointReport,
 	if !r.afford(n) {
 		return nil, false
 	}
-	room := r.buffer.details().endpoints.take(n)
-	out := room[:0]
+	slots := r.buffer.details().endpoints.take(n)
+	out := slots[:0]
 	for c := (rpc.Cursor{Rest: encoded}); c.Next(); {
 		if c.Key != statsEndpoints<<rpc.KeyShift|bytesKind {
 			c.Skip()
 			continue
 		}
-		e := &room[len(out)]
+		e := &slots[len(out)]
 		if b := c.Bytes(); !r.plainEndpoint(b, e) {
 			*e = load.EndpointReport{}
 			if !r.endpoint(b, e) {
@@ -38,7 +38,7 @@ func (r *clusterReader) endpoints(encoded []byte, n int) ([]load.EndpointReport,
 		if !ok {
 			return nil, false
 		}
-		out = room[:len(out)+1]
+		out = slots[:len(out)+1]
 	}
 	if len(out) == 0 {
 		return nil, true

@@ -18,7 +18,7 @@ import (
 // stream to the other, and each report takes the memory of the one before.
 var (
 	fuzzReader reader.ReportReader
-	fuzzRoom   reader.ReportBuffer
+	fuzzBuffer reader.ReportBuffer
 )
 
 // FuzzLoadReport feeds bytes from the wire through validation into a load
@@ -41,7 +41,7 @@ func FuzzLoadReport(f *testing.F) {
 		entries := 0
 		var rejected []reader.Rejection
 		o := reader.ReportOptions{
-			Agent: load.Agent(agent % 3), Arrived: reportTime.Add(time.Second), Endpoints: true, Buffer: &fuzzRoom,
+			Agent: load.Agent(agent % 3), Arrived: reportTime.Add(time.Second), Endpoints: true, Buffer: &fuzzBuffer,
 			Reject: func(x reader.Rejection) {
 				entries++
 				rejected = append(rejected, x)

@@ -72,7 +72,7 @@ type ReportOptions struct {
 	May func(service string) bool
 	// Endpoints keeps the statistics by endpoint.
 	Endpoints bool
-	// Room is where the report is put; nil = new memory.
+	// Buffer is where the report is put; nil = new memory.
 	Buffer *ReportBuffer
 	// Unknown gets the names of clusters that are no known services. The bytes are lent for the
 	// call. nil = it is not called.

@@ -13,7 +13,7 @@ import (
 )
 
 // drop2017 is the number of drop_overload in the policy of 2017: a double, in
-// percent. Later forms reserve it.
+// percent. Later API versions reserve it.
 const drop2017 = 1
 
 // fields names the fields that a message had at some time; nil = whatever it

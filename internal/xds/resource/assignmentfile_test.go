@@ -95,7 +95,7 @@ func TestReadAssignmentRefuses(t *testing.T) {
 	}
 }
 
-// TestClusterFrom: what data planes refuse is refused, with the field; all forms
+// TestClusterFrom: what data planes refuse is refused, with the field; all API versions
 // of an endpoint have an address.
 func TestClusterFrom(t *testing.T) {
 	read := func(t *testing.T, text string) (dataplane.Cluster, error) {

@@ -34,7 +34,7 @@ const (
 // TestClientTakesRandomAssignments shows a real client of grpc-go 100,000 random
 // assignments: it parses all that a response holds, also what it has no use
 // for, and rejects the response for any that it does not accept. All of them
-// pass our own rules and come back from the old forms, too.
+// pass our own rules and come back from the old API versions, too.
 func TestClientTakesRandomAssignments(t *testing.T) {
 	p := startParser(t)
 	draw := rapid.Custom(drawSent)

@@ -238,10 +238,10 @@ func tlsOf(t *testing.T, c *clusterv3.Cluster) *tlsv3.UpstreamTlsContext {
 	return out
 }
 
-// encodedAs is a cluster as clients of a form get it; nil = not at all.
-func encodedAs(t *testing.T, form rpc.APIVersion, s *isobar.Service) *anypb.Any {
+// encodedAs is a cluster as clients of an API version get it; nil = not at all.
+func encodedAs(t *testing.T, api rpc.APIVersion, s *isobar.Service) *anypb.Any {
 	t.Helper()
-	r, err := resource.EncodeAs(rpc.As{API: form}, s.Name, resource.Cluster, cluster(t, s, false), 0)
+	r, err := resource.EncodeAs(rpc.As{API: api}, s.Name, resource.Cluster, cluster(t, s, false), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -179,7 +179,7 @@ func appendMessage(b []byte, field protowire.Number, m []byte) []byte {
 }
 
 // ResponseHead encodes what stands before the resources of a response: its
-// version, in the field that both forms share.
+// version, in the field that both API versions share.
 func ResponseHead(version string) []byte { return appendString(nil, responseVersion, version) }
 
 // ResponseTail encodes what all responses of a kind of stream end with: type
@@ -199,7 +199,7 @@ func ResponseTail(url, identifier string, delta bool) []byte {
 }
 
 // AppendNonce appends the nonce of a response, which is in the same field in
-// both forms.
+// both API versions.
 func AppendNonce(b []byte, nonce string) []byte { return appendString(b, responseNonce, nonce) }
 
 // AppendRemoved appends an entry of DeltaDiscoveryResponse.removed_resources.

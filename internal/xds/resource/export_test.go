@@ -30,13 +30,13 @@ var MetadataOf = metadataOf
 
 // AssignmentFrom reads an encoded assignment of an API version: the inverse of the
 // translation. What the version can't express is not there.
-func AssignmentFrom(form rpc.APIVersion, encoded []byte) (*endpointv3.ClusterLoadAssignment, error) {
+func AssignmentFrom(api rpc.APIVersion, encoded []byte) (*endpointv3.ClusterLoadAssignment, error) {
 	m := &endpointv3.ClusterLoadAssignment{}
-	options := proto.UnmarshalOptions{DiscardUnknown: form != rpc.V2017}
+	options := proto.UnmarshalOptions{DiscardUnknown: api != rpc.V2017}
 	if err := options.Unmarshal(encoded, m); err != nil {
-		return nil, fmt.Errorf("read an assignment of form %s: %w", form, err)
+		return nil, fmt.Errorf("read an assignment of form %s: %w", api, err)
 	}
-	if form == rpc.V2017 {
+	if api == rpc.V2017 {
 		return m, readDrop2017(m.GetPolicy())
 	}
 	return m, nil

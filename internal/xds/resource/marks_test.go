@@ -13,7 +13,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
-// dropping is an assignment with the first endpoint that not all forms have.
+// dropping is an assignment with the first endpoint that not all API versions have.
 func dropping(drop float64, metadata isobar.Metadata) *isobar.Assignment {
 	near, far := group("eu/a", "10.0.0.1:80", "10.0.0.2:80"), group("eu/b", "10.0.0.3:80")
 	near.Endpoints[0].Health = isobar.Unhealthy
@@ -27,7 +27,7 @@ func dropping(drop float64, metadata isobar.Metadata) *isobar.Assignment {
 	}}
 }
 
-// endpointsOf is what a form says of the endpoints, without the policy.
+// endpointsOf is what an API version says of the endpoints, without the policy.
 func endpointsOf(t *testing.T, as rpc.As, a *isobar.Assignment) *endpointv3.ClusterLoadAssignment {
 	t.Helper()
 	e, err := resource.EncodeAssignment(as, a.Service, a)
@@ -46,7 +46,7 @@ func endpointsOf(t *testing.T, as rpc.As, a *isobar.Assignment) *endpointv3.Clus
 	return m
 }
 
-// In every form, endpoints differ whenever drops do, and only then: Envoy ignores
+// In every API version, endpoints differ whenever drops do, and only then: Envoy ignores
 // drops that come alone.
 func TestEndpointsChangeWithDrops(t *testing.T) {
 	for n := range rpc.Variants {

@@ -61,7 +61,7 @@ func KindOf(url string) Kind {
 	return k
 }
 
-// ParseURL returns the kind that a type URL names, and in which form: V3 or V2,
+// ParseURL returns the kind that a type URL names, and in which API version: V3 or V2,
 // since the URLs of 2017 are those of v2.
 func ParseURL(url string) (Kind, rpc.APIVersion) {
 	for _, f := range [...]rpc.APIVersion{rpc.V3, rpc.V2} {
@@ -75,7 +75,7 @@ func ParseURL(url string) (Kind, rpc.APIVersion) {
 // URL returns the type URL of a kind that is served, in v3, else "".
 func (k Kind) URL() string { return k.URLIn(rpc.V3) }
 
-// URLIn returns the type URL of a kind that is served in a form, else "".
+// URLIn returns the type URL of a kind that is served in an API version, else "".
 func (k Kind) URLIn(f rpc.APIVersion) string {
 	if int(k) < Kinds && int(f) < rpc.APIVersions {
 		return kindURLs[f][k]

@@ -56,15 +56,15 @@ func TestClustersForGRPC(t *testing.T) {
 	p := planOf("1", assignment("a", 1))
 	p.specs[0].TLS = &isobar.EndpointTLS{SNI: "a.example", CA: "/ca.pem"}
 	v := view.NewBuilder(view.Options{}).Build(p, nil).View(east, nil, all)
-	for _, form := range []rpc.APIVersion{rpc.V3, rpc.V2} {
-		envoy, grpc := rpc.As{API: form}, rpc.As{API: form, GRPC: true}
+	for _, api := range []rpc.APIVersion{rpc.V3, rpc.V2} {
+		envoy, grpc := rpc.As{API: api}, rpc.As{API: api, GRPC: true}
 		for _, name := range []string{"a", "xdstp://x/envoy.config.cluster.v3.Cluster/a"} {
 			if of, other := v.LookupAs(envoy, resource.Cluster, name), v.LookupAs(grpc, resource.Cluster, name); of == nil || other == nil || of.Version == other.Version {
-				t.Errorf("%v %s: Envoy gets %v, gRPC %v", form, name, of, other)
+				t.Errorf("%v %s: Envoy gets %v, gRPC %v", api, name, of, other)
 			}
 		}
 		if v.LookupAs(envoy, resource.Listener, "a") != v.LookupAs(grpc, resource.Listener, "a") || v.LookupAs(envoy, resource.Endpoints, "a") != v.LookupAs(grpc, resource.Endpoints, "a") {
-			t.Errorf("%v: listener or assignment differ", form)
+			t.Errorf("%v: listener or assignment differ", api)
 		}
 	}
 }

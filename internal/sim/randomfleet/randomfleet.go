@@ -1,4 +1,6 @@
-package sim
+// Package randomfleet makes random fleets with one fault each, from a seed, for tests and
+// benchmarks of the simulator. Commands of the product do not use it.
+package randomfleet
 
 import (
 	"fmt"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
+	"github.com/isobar-xds/isobar/internal/sim"
 )
 
 // Fault is what is wrong with a random fleet.
@@ -15,23 +18,23 @@ type Fault string
 
 // The faults.
 const (
-	FaultNone       Fault = "declared rightly"
-	FaultWrong      Fault = "declared wrongly"
-	FaultMissing    Fault = "nothing declared"
-	FaultBrownout   Fault = "brown-out"
-	FaultSlow       Fault = "slow dependency"
-	FaultBadPods    Fault = "pods that fail in part"
-	FaultShedding   Fault = "declared wrongly, servers shed"
-	FaultSilent     Fault = "declared wrongly, silent clients"
-	FaultLiar       Fault = "declared wrongly, a liar"
-	FaultInProgress Fault = "declared wrongly, a liar about requests in progress"
-	FaultBursts     Fault = "bursts"
+	None       Fault = "declared rightly"
+	Wrong      Fault = "declared wrongly"
+	Missing    Fault = "nothing declared"
+	Brownout   Fault = "brown-out"
+	Slow       Fault = "slow dependency"
+	BadPods    Fault = "pods that fail in part"
+	Shedding   Fault = "declared wrongly, servers shed"
+	Silent     Fault = "declared wrongly, silent clients"
+	Liar       Fault = "declared wrongly, a liar"
+	InProgress Fault = "declared wrongly, a liar about requests in progress"
+	Bursts     Fault = "bursts"
 )
 
 // Faults lists them all.
 func Faults() []Fault {
 	return []Fault{
-		FaultNone, FaultWrong, FaultMissing, FaultBrownout, FaultSlow, FaultBadPods, FaultShedding, FaultSilent, FaultLiar, FaultInProgress, FaultBursts,
+		None, Wrong, Missing, Brownout, Slow, BadPods, Shedding, Silent, Liar, InProgress, Bursts,
 	}
 }
 
@@ -39,18 +42,18 @@ func Faults() []Fault {
 // measured in the 20 ticks after.
 const FaultAt = 3 * time.Minute
 
-// FaultyFleet makes a random fleet of one service in 4 localities, with single
+// New returns a random fleet of one service in 4 localities, with single
 // requests and one fault, from a seed. Demand of one locality grows at [FaultAt];
 // all of it fits into the service.
-func FaultyFleet(seed uint64, fault Fault) *Scenario {
+func New(seed uint64, fault Fault) *sim.Scenario {
 	r := rand.New(rand.NewPCG(seed, 2100)) //nolint:gosec // a simulation
 	const tick = 5 * time.Second
-	sc := &Scenario{
+	sc := &sim.Scenario{
 		Seed: seed, Length: FaultAt + 60*tick, Warmup: FaultAt + 20*tick, Tick: tick, Interval: tick,
-		ReportDelay: Delay{Base: 50 * time.Millisecond, Jitter: 100 * time.Millisecond},
-		PushDelay:   Delay{Base: 50 * time.Millisecond, Jitter: 100 * time.Millisecond},
+		ReportDelay: sim.Delay{Base: 50 * time.Millisecond, Jitter: 100 * time.Millisecond},
+		PushDelay:   sim.Delay{Base: 50 * time.Millisecond, Jitter: 100 * time.Millisecond},
 		Requests:    true, Timeout: []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}[r.IntN(3)],
-		Serving: []Serving{{Variation: []float64{0.1, 0.25, 0.5, 1, 2}[r.IntN(5)]}},
+		Serving: []sim.Serving{{Variation: []float64{0.1, 0.25, 0.5, 1, 2}[r.IntN(5)]}},
 	}
 	service := 0.01 * math.Exp2(2.5*r.Float64())
 	workers, pods := 1+r.IntN(4), 2+r.IntN(4)
@@ -81,20 +84,20 @@ func FaultyFleet(seed uint64, fault Fault) *Scenario {
 		capacities[i] = s.Localities[i].MaxRate
 	}
 	hot := r.IntN(len(places))
-	sc.breakIt(fault, r, places[hot])
+	addFault(sc, fault, r, places[hot])
 	sc.Topology.Normalize()
-	sc.load(r, places, capacities, hot)
-	if fault == FaultSilent || fault == FaultLiar || fault == FaultInProgress {
-		sc.mislead(fault, r, hot)
+	addClients(sc, r, places, capacities, hot)
+	if fault == Silent || fault == Liar || fault == InProgress {
+		mislead(sc, fault, r, hot)
 	}
-	if fault == FaultBursts {
-		sc.Sources[hot].Demand = Times(sc.Sources[hot].Demand, Square(40*time.Second, 0, 0.7, 1.3))
+	if fault == Bursts {
+		sc.Sources[hot].Demand = sim.Times(sc.Sources[hot].Demand, sim.Square(40*time.Second, 0, 0.7, 1.3))
 	}
 	return sc
 }
 
-// breakIt adds the fault to the locality that gets more.
-func (sc *Scenario) breakIt(fault Fault, r *rand.Rand, hot isobar.Locality) {
+// addFault adds the fault to the locality that gets more.
+func addFault(sc *sim.Scenario, fault Fault, r *rand.Rand, hot isobar.Locality) {
 	wrong := func() {
 		for i := range sc.Topology.Services[0].Localities {
 			l := sc.Topology.Services[0].Localities[i].Locality
@@ -102,41 +105,41 @@ func (sc *Scenario) breakIt(fault Fault, r *rand.Rand, hot isobar.Locality) {
 			if l == hot {
 				by = 1.3 + 1.2*r.Float64()
 			}
-			sc.Declared = append(sc.Declared, Capacity{Locality: l, Factor: Constant(min(3, max(0.4, by)))})
+			sc.Declared = append(sc.Declared, sim.Capacity{Locality: l, Factor: sim.Constant(min(3, max(0.4, by)))})
 		}
 	}
 	switch fault {
-	case FaultWrong, FaultSilent, FaultLiar, FaultInProgress:
+	case Wrong, Silent, Liar, InProgress:
 		wrong()
-	case FaultShedding:
+	case Shedding:
 		wrong()
 		sc.Serving[0].Waiting = 1 + r.IntN(6)
-	case FaultMissing:
+	case Missing:
 		sc.Undeclared = true
-	case FaultBrownout:
-		sc.Capacities = append(sc.Capacities, Capacity{Locality: hot, Factor: Step(FaultAt, 0.4+0.3*r.Float64())})
-	case FaultSlow:
-		sc.Troubles = append(sc.Troubles, Trouble{Locality: hot, From: FaultAt, To: sc.Length, SlowMS: 20 + 150*r.Float64()})
-	case FaultBadPods:
-		sc.Troubles = append(sc.Troubles, Trouble{Locality: hot, Share: 0.5, From: FaultAt, To: sc.Length, Failing: 0.2 + 0.4*r.Float64()})
-	case FaultNone, FaultBursts:
+	case Brownout:
+		sc.Capacities = append(sc.Capacities, sim.Capacity{Locality: hot, Factor: sim.Step(FaultAt, 0.4+0.3*r.Float64())})
+	case Slow:
+		sc.Troubles = append(sc.Troubles, sim.Trouble{Locality: hot, From: FaultAt, To: sc.Length, SlowMS: 20 + 150*r.Float64()})
+	case BadPods:
+		sc.Troubles = append(sc.Troubles, sim.Trouble{Locality: hot, Share: 0.5, From: FaultAt, To: sc.Length, Failing: 0.2 + 0.4*r.Float64()})
+	case None, Bursts:
 	}
 }
 
-// load makes clients that use about half of the service at first, and then more in
+// addClients adds clients that use about half of the service at first, and then more in
 // one locality.
-func (sc *Scenario) load(r *rand.Rand, places []isobar.Locality, capacities []float64, hot int) {
+func addClients(sc *sim.Scenario, r *rand.Rand, places []isobar.Locality, capacities []float64, hot int) {
 	all := 0.0
 	for i, p := range places {
 		used := 0.35 + 0.25*r.Float64()
 		kind := dataplane.Kind(r.IntN(2)) //nolint:gosec // below 2
-		src := Source{Service: "web", From: p, Clients: 6 + r.IntN(7), Kind: kind, Demand: Constant(used * capacities[i])}
+		src := sim.Source{Service: "web", From: p, Clients: 6 + r.IntN(7), Kind: kind, Demand: sim.Constant(used * capacities[i])}
 		all += capacities[i]
 		sc.Sources = append(sc.Sources, src)
 	}
-	for _, c := range sc.Capacities { // what is left of it
-		if i := hot; c.Locality == places[i] {
-			all -= capacities[i] * (1 - c.Factor(FaultAt))
+	for _, c := range sc.Capacities { // less what the fault takes
+		if c.Locality == places[hot] {
+			all -= capacities[hot] * (1 - c.Factor(FaultAt))
 		}
 	}
 	sum := 0.0
@@ -146,17 +149,17 @@ func (sc *Scenario) load(r *rand.Rand, places []isobar.Locality, capacities []fl
 	// The step leaves the service at most 75% full.
 	now := sc.Sources[hot].Demand(0)
 	most := max(1, (0.75*all-(sum-now))/now)
-	sc.Sources[hot].Demand = Times(sc.Sources[hot].Demand, Step(FaultAt, min(most, 1.5+r.Float64())))
+	sc.Sources[hot].Demand = sim.Times(sc.Sources[hot].Demand, sim.Step(FaultAt, min(most, 1.5+r.Float64())))
 }
 
 // mislead lets some clients of the hottest locality say nothing, or lie.
-func (sc *Scenario) mislead(fault Fault, r *rand.Rand, hot int) {
+func mislead(sc *sim.Scenario, fault Fault, r *rand.Rand, hot int) {
 	src := &sc.Sources[hot]
 	src.Clients = 12
 	switch fault {
-	case FaultSilent:
+	case Silent:
 		src.Silent = 2
-	case FaultLiar:
+	case Liar:
 		src.Liars, src.Lie = 1, []float64{0, 10, 1000}[r.IntN(3)]
 	default:
 		factor := []float64{0, 10, 1000}[r.IntN(3)]

@@ -10,9 +10,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/store"
 )
 
-// TestOrders asserts that the registry describes what an operator ordered, and that the
+// TestHealthChanges asserts that the registry describes what an operator ordered, and that the
 // order has who gave it and why.
-func TestOrders(t *testing.T) {
+func TestHealthChanges(t *testing.T) {
 	r := open(t, store.NewMemory())
 	setFile(t, r, svc("f", 1))
 	one, all := []string{"[0:0::1]:80"}, []string{"[::1]:80", "10.0.0.1:80"}
@@ -31,13 +31,13 @@ func TestOrders(t *testing.T) {
 		{all, isobar.Unknown, "end of the drain of 2 endpoints"},
 	} {
 		before, _ := r.State()
-		o := isobar.HealthOrder{Service: "f", Addresses: x.addresses, Status: x.status, Who: "ann", Reason: "kernel update"}
+		o := isobar.HealthChange{Service: "f", Addresses: x.addresses, Status: x.status, Who: "ann", Reason: "kernel update"}
 		revision, err := r.SetHealths(&o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := []discovery.Order{{HealthOrder: o, Revision: revision, What: x.want}}
-		if got := r.Ordered(before.Revision, revision); !reflect.DeepEqual(got, want) {
+		want := []discovery.HealthChange{{HealthChange: o, Revision: revision, What: x.want}}
+		if got := r.HealthChanges(before.Revision, revision); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
@@ -55,7 +55,7 @@ func TestOriginsOfOverrides(t *testing.T) {
 	order := func(who, reason string, h isobar.HealthStatus, addresses ...string) {
 		t.Helper()
 		for _, r := range write {
-			if _, err := r.SetHealths(&isobar.HealthOrder{Service: "f", Addresses: addresses, Status: h, Who: who, Reason: reason}); err != nil {
+			if _, err := r.SetHealths(&isobar.HealthChange{Service: "f", Addresses: addresses, Status: h, Who: who, Reason: reason}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -55,7 +55,7 @@ func TestV2(t *testing.T) {
 }
 
 // A service for one type takes the type from its method, unless the request
-// names the other form's.
+// names the other API version's.
 func TestTypeOfMethod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.publish(serve("a", 1))
@@ -73,8 +73,8 @@ func TestTypeOfMethod(t *testing.T) {
 	})
 }
 
-// Clients of all forms in one locality are told apart, and counted together.
-func TestAcknowledgementsOfAllForms(t *testing.T) {
+// Clients of all API versions in one locality are told apart, and counted together.
+func TestAcknowledgementsOfAllAPIVersions(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.publish(serve("a", 1))
 		v3 := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)

@@ -91,10 +91,10 @@ func TestDrainOutlivesRestart(t *testing.T) {
 	})
 }
 
-// TestOrdersOfAGroup asserts that all replicas tell who drained a locality and why, also after a
+// TestDrainsOfAGroup asserts that all replicas tell who drained a locality and why, also after a
 // change of the leader, and that the history has who set the health of an endpoint by a replica
 // that follows.
-func TestOrdersOfAGroup(t *testing.T) {
+func TestDrainsOfAGroup(t *testing.T) {
 	t.Parallel()
 	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
 	peers := []string{"a=" + listen[0], "b=" + listen[1]}

@@ -32,8 +32,8 @@ type fataler interface {
 }
 
 // there and back, with what goes over the wire.
-func thereAndBack(t fataler, form rpc.APIVersion, m *endpointv3.ClusterLoadAssignment) (*endpointv3.ClusterLoadAssignment, []byte) {
-	r, err := resource.EncodeAs(rpc.As{API: form}, m.GetClusterName(), resource.Endpoints, m, 0)
+func thereAndBack(t fataler, api rpc.APIVersion, m *endpointv3.ClusterLoadAssignment) (*endpointv3.ClusterLoadAssignment, []byte) {
+	r, err := resource.EncodeAs(rpc.As{API: api}, m.GetClusterName(), resource.Endpoints, m, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +41,10 @@ func thereAndBack(t fataler, form rpc.APIVersion, m *endpointv3.ClusterLoadAssig
 	if err := proto.Unmarshal(r.Body, body); err != nil {
 		t.Fatal(err)
 	}
-	if body.GetTypeUrl() != resource.Endpoints.URLIn(form) {
+	if body.GetTypeUrl() != resource.Endpoints.URLIn(api) {
 		t.Fatal("type", body.GetTypeUrl())
 	}
-	back, err := resource.AssignmentFrom(form, body.GetValue())
+	back, err := resource.AssignmentFrom(api, body.GetValue())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func asV2(m *endpointv3.ClusterLoadAssignment) *endpointv3.ClusterLoadAssignment
 	return want
 }
 
-// Clusters, listeners and routes of old forms pass the rules of their time.
+// Clusters, listeners and routes of old API versions pass the rules of their time.
 func TestOldStaticResources(t *testing.T) {
 	s := &isobar.Service{Name: "checkout", ORCA: isobar.ORCA{On: true}}
 	old := func(kind resource.Kind, into proto.Message) []byte {

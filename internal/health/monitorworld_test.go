@@ -10,8 +10,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// office is a fleet of checkers that report to a monitor.
-type office struct {
+// monitorWorld is a fleet of checkers that report to a monitor.
+type monitorWorld struct {
 	testing.TB
 
 	monitor   *health.Monitor
@@ -26,9 +26,9 @@ type office struct {
 	last      health.Reaction
 }
 
-func newOffice(tb testing.TB, top *isobar.Topology, checkers []health.Checker) *office {
+func newMonitorWorld(tb testing.TB, top *isobar.Topology, checkers []health.Checker) *monitorWorld {
 	tb.Helper()
-	o := &office{TB: tb, topology: top, connected: checkers, now: start, silent: map[string]bool{}, mute: map[string]bool{}}
+	o := &monitorWorld{TB: tb, topology: top, connected: checkers, now: start, silent: map[string]bool{}, mute: map[string]bool{}}
 	o.monitor = health.NewMonitor(interval, tick, health.SavedMonitor{}, start)
 	o.says = func(string, health.Key) isobar.HealthStatus { return isobar.Healthy }
 	o.look()
@@ -37,9 +37,9 @@ func newOffice(tb testing.TB, top *isobar.Topology, checkers []health.Checker) *
 
 // atRest has a service with n endpoints in each zone, all healthy, and each
 // checkers in each zone.
-func atRest(tb testing.TB, n, each int, zones ...isobar.Locality) *office {
+func atRest(tb testing.TB, n, each int, zones ...isobar.Locality) *monitorWorld {
 	tb.Helper()
-	o := newOffice(tb, topology(service("web", n, zones...)), checkersIn(each, zones...))
+	o := newMonitorWorld(tb, topology(service("web", n, zones...)), checkersIn(each, zones...))
 	o.run(10 * time.Second)
 	if s := o.monitor.VerdictTable().Summary("web"); s.Healthy != n*len(zones) {
 		tb.Fatalf("%+v, want all healthy", s)
@@ -48,15 +48,15 @@ func atRest(tb testing.TB, n, each int, zones ...isobar.Locality) *office {
 }
 
 // look lets the monitor look without reports.
-func (o *office) look() health.Reaction { return o.observe(nil) }
+func (o *monitorWorld) look() health.Reaction { return o.observe(nil) }
 
-func (o *office) observe(reports []health.Report) health.Reaction {
+func (o *monitorWorld) observe(reports []health.Report) health.Reaction {
 	o.last = o.monitor.Observe(health.Event{Now: o.now, Topology: o.topology, Operators: o.operators, Connected: o.connected, Reports: reports, Clients: o.clients})
 	return o.last
 }
 
 // step lets d pass, after which all report.
-func (o *office) step(d time.Duration) health.Reaction {
+func (o *monitorWorld) step(d time.Duration) health.Reaction {
 	o.now = o.now.Add(d)
 	var out []health.Report
 	p := o.monitor.Placement()
@@ -76,19 +76,19 @@ func (o *office) step(d time.Duration) health.Reaction {
 }
 
 // run lets time pass in report intervals.
-func (o *office) run(d time.Duration) {
+func (o *monitorWorld) run(d time.Duration) {
 	for end := o.now.Add(d); o.now.Before(end); {
 		o.step(interval)
 	}
 }
 
 // dead lets all checkers find these endpoints down and the rest up.
-func (o *office) dead(addresses ...string) {
+func (o *monitorWorld) dead(addresses ...string) {
 	o.says = downWhere(func(k health.Key) bool { return slices.Contains(addresses, k.Address) })
 }
 
 // told is what clients are told of an endpoint of the service web.
-func (o *office) told(address string) isobar.HealthStatus {
+func (o *monitorWorld) told(address string) isobar.HealthStatus {
 	o.Helper()
 	spec, _ := o.topology.Service("web")
 	for i := range spec.Localities {
@@ -102,7 +102,7 @@ func (o *office) told(address string) isobar.HealthStatus {
 	return isobar.Unknown
 }
 
-func (o *office) verdict(address string) health.Verdict {
+func (o *monitorWorld) verdict(address string) health.Verdict {
 	o.Helper()
 	list := o.monitor.VerdictTable().Explain("web")
 	i := slices.IndexFunc(list, func(v health.Verdict) bool { return v.Address == address })
@@ -113,7 +113,7 @@ func (o *office) verdict(address string) health.Verdict {
 }
 
 // change edits the service web.
-func (o *office) change(edit func(*isobar.Service)) {
+func (o *monitorWorld) change(edit func(*isobar.Service)) {
 	spec, _ := o.topology.Service("web")
 	next := *spec
 	next.Localities = slices.Clone(spec.Localities)
@@ -125,7 +125,7 @@ func (o *office) change(edit func(*isobar.Service)) {
 }
 
 // add adds endpoints to the i-th locality.
-func (o *office) add(i int, addresses ...string) {
+func (o *monitorWorld) add(i int, addresses ...string) {
 	o.change(func(s *isobar.Service) {
 		for _, a := range addresses {
 			s.Localities[i].Endpoints = append(s.Localities[i].Endpoints, isobar.Endpoint{Address: a})
@@ -134,7 +134,7 @@ func (o *office) add(i int, addresses ...string) {
 }
 
 // restart replaces the monitor by one that knows what the first one saved.
-func (o *office) restart(edit func(*health.SavedMonitor)) {
+func (o *monitorWorld) restart(edit func(*health.SavedMonitor)) {
 	o.Helper()
 	text, err := json.Marshal(o.monitor.Save())
 	if err != nil {

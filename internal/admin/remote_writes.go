@@ -16,31 +16,31 @@ import (
 )
 
 // Pause freezes the weights of a service, or of all for an empty name.
-func (r *Remote) Pause(ctx context.Context, o Order) (Operated, error) {
-	return r.order(ctx, "/v1/pause", o)
+func (r *Remote) Pause(ctx context.Context, o OperatorRequest) (Operated, error) {
+	return r.operate(ctx, "/v1/pause", o)
 }
 
 // Resume takes a pause back; all of them for an empty service.
-func (r *Remote) Resume(ctx context.Context, o Order) (Operated, error) {
-	return r.order(ctx, "/v1/resume", o)
+func (r *Remote) Resume(ctx context.Context, o OperatorRequest) (Operated, error) {
+	return r.operate(ctx, "/v1/resume", o)
 }
 
 // Rollback returns to the weights of an earlier version and pauses.
-func (r *Remote) Rollback(ctx context.Context, o Order) (Operated, error) {
-	return r.order(ctx, "/v1/rollback", o)
+func (r *Remote) Rollback(ctx context.Context, o OperatorRequest) (Operated, error) {
+	return r.operate(ctx, "/v1/rollback", o)
 }
 
 // Reload has the server read its configuration file again, and confirms what is
 // held of it.
-func (r *Remote) Reload(ctx context.Context, o Order) (Reloaded, error) {
+func (r *Remote) Reload(ctx context.Context, o OperatorRequest) (Reloaded, error) {
 	return posted[Reloaded](ctx, r, "/v1/reload", o)
 }
 
-func (r *Remote) order(ctx context.Context, path string, o Order) (Operated, error) {
+func (r *Remote) operate(ctx context.Context, path string, o OperatorRequest) (Operated, error) {
 	return posted[Operated](ctx, r, path, o)
 }
 
-// posted sends an order and returns the answer.
+// posted sends a request and returns the answer.
 func posted[T any](ctx context.Context, r *Remote, path string, o any) (out T, err error) {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -150,16 +150,16 @@ func (r *Remote) record(ctx, bounded context.Context, cancel func(), length time
 }
 
 // Mark has charts mark a moment, and returns it as it is kept.
-func (r *Remote) Mark(ctx context.Context, o MarkOrder) (SampleMark, error) {
+func (r *Remote) Mark(ctx context.Context, o MarkRequest) (SampleMark, error) {
 	return posted[SampleMark](ctx, r, "/v1/marks", o)
 }
 
 // StepDown has the leader of the group give up leadership.
-func (r *Remote) StepDown(ctx context.Context, o Order) (SteppedDown, error) {
+func (r *Remote) StepDown(ctx context.Context, o OperatorRequest) (SteppedDown, error) {
 	return posted[SteppedDown](ctx, r, "/v1/replicas/step-down", o)
 }
 
 // AcceptConfig puts the configuration of the leader in force without a majority.
-func (r *Remote) AcceptConfig(ctx context.Context, o AcceptConfigOrder) (AcceptedConfig, error) {
+func (r *Remote) AcceptConfig(ctx context.Context, o AcceptConfigRequest) (AcceptedConfig, error) {
 	return posted[AcceptedConfig](ctx, r, "/v1/replicas/accept-config", o)
 }

@@ -94,11 +94,11 @@ func needed(s *isobar.Service) health.Protocols {
 	return out
 }
 
-// What goes to a checker of an old form is what it can be told: it comes back
+// What goes to a checker of an old API version is what it can be told: it comes back
 // from there with the documented losses and no other, holds no field of a later
 // time, and what would be probed wrongly is refused. health.Needs knows which
 // is which.
-func TestSpecifierInOldForms(t *testing.T) {
+func TestSpecifierInOldAPIVersions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := anyService(t)
 		c, err := convert.ClusterHealthCheckOf(s, targetsOf(s))
@@ -109,42 +109,42 @@ func TestSpecifierInOldForms(t *testing.T) {
 		before := proto.Clone(m)
 		needs := needed(s)
 		for _, tc := range []struct {
-			form rpc.APIVersion
+			api  rpc.APIVersion
 			fits bool
 		}{
 			{rpc.V3, true},
 			{rpc.V2, !needs.Has(health.SpeaksV3)},
 			{rpc.V2017, !needs.Has(health.SpeaksV2) && !needs.Has(health.ProtocolsOf(isobar.CheckGRPC))},
 		} {
-			got, err := convert.SpecifierIn(tc.form, m)
+			got, err := convert.SpecifierIn(tc.api, m)
 			if !proto.Equal(m, before) {
-				t.Fatalf("%s: the original was changed", tc.form)
+				t.Fatalf("%s: the original was changed", tc.api)
 			}
 			if !tc.fits {
 				if !errors.Is(err, rpc.ErrRefused) {
-					t.Fatalf("%s of a service that needs %b: %v, %v; want ErrRefused", tc.form, needs, got, err)
+					t.Fatalf("%s of a service that needs %b: %v, %v; want ErrRefused", tc.api, needs, got, err)
 				}
 				continue
 			}
 			if err != nil {
-				t.Fatalf("%s of a service that needs %b: %v", tc.form, needs, err)
+				t.Fatalf("%s of a service that needs %b: %v", tc.api, needs, err)
 			}
-			if back, want := fromForm(t, tc.form, got), lossy(tc.form, m); !proto.Equal(back, want) {
-				t.Fatalf("%s came back as\n%v, want\n%v", tc.form, back, want)
+			if back, want := fromAPI(t, tc.api, got), lossy(tc.api, m); !proto.Equal(back, want) {
+				t.Fatalf("%s came back as\n%v, want\n%v", tc.api, back, want)
 			}
-			checkFields(t, tc.form, got)
+			checkFields(t, tc.api, got)
 		}
 	})
 }
 
-// checkFields refuses fields that a form did not have.
-func checkFields(t *rapid.T, form rpc.APIVersion, m proto.Message) {
+// checkFields refuses fields that an API version did not have.
+func checkFields(t *rapid.T, api rpc.APIVersion, m proto.Message) {
 	t.Helper()
 	data, err := proto.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	switch form {
+	switch api {
 	case rpc.V2017:
 		_, err = client2017.Decode("HealthCheckSpecifier", data)
 	case rpc.V2:
@@ -155,25 +155,25 @@ func checkFields(t *rapid.T, form rpc.APIVersion, m proto.Message) {
 	case rpc.V3:
 	}
 	if err != nil {
-		t.Fatalf("%s: %v", form, err)
+		t.Fatalf("%s: %v", api, err)
 	}
 }
 
-// lossy is a specifier after the documented losses of a form.
-func lossy(form rpc.APIVersion, m *healthv3.HealthCheckSpecifier) *healthv3.HealthCheckSpecifier {
+// lossy is a specifier after the documented losses of an API version.
+func lossy(api rpc.APIVersion, m *healthv3.HealthCheckSpecifier) *healthv3.HealthCheckSpecifier {
 	out := proto.CloneOf(m)
-	if form == rpc.V3 {
+	if api == rpc.V3 {
 		return out
 	}
 	for _, c := range out.GetClusterHealthChecks() {
 		for _, h := range c.GetHealthChecks() {
 			if http := h.GetHttpHealthCheck(); http != nil {
 				http.Method = corev3.RequestMethod_METHOD_UNSPECIFIED // GET
-				if form == rpc.V2017 {
+				if api == rpc.V2017 {
 					http.ExpectedStatuses = nil // 200
 				}
 			}
-			if form == rpc.V2017 {
+			if api == rpc.V2017 {
 				h.NoTrafficInterval = nil
 			}
 		}
@@ -181,9 +181,9 @@ func lossy(form rpc.APIVersion, m *healthv3.HealthCheckSpecifier) *healthv3.Heal
 	return out
 }
 
-// fromForm reads a specifier of some form as a checker would that works with
+// fromAPI reads a specifier of some API version as a checker would that works with
 // v3: written without regard to the code that made it.
-func fromForm(t *rapid.T, form rpc.APIVersion, m proto.Message) *healthv3.HealthCheckSpecifier {
+func fromAPI(t *rapid.T, api rpc.APIVersion, m proto.Message) *healthv3.HealthCheckSpecifier {
 	t.Helper()
 	data, err := proto.Marshal(m)
 	if err != nil {
@@ -195,11 +195,11 @@ func fromForm(t *rapid.T, form rpc.APIVersion, m proto.Message) *healthv3.Health
 	}
 	for _, c := range out.GetClusterHealthChecks() {
 		for _, h := range c.GetHealthChecks() {
-			if form == rpc.V2017 && string(h.ProtoReflect().GetUnknown()) == "\x52\x00" { // field 10, empty
+			if api == rpc.V2017 && string(h.ProtoReflect().GetUnknown()) == "\x52\x00" { // field 10, empty
 				h.ProtoReflect().SetUnknown(nil)
 				h.HealthChecker = redisIn3()
 			}
-			if form != rpc.V2 {
+			if api != rpc.V2 {
 				continue
 			}
 			if config := h.GetCustomHealthCheck().GetTypedConfig(); config != nil {

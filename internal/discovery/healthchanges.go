@@ -11,20 +11,20 @@ import (
 	"github.com/isobar-xds/isobar/internal/plural"
 )
 
-// maxOrders bounds how many orders of operators the registry remembers.
-const maxOrders = 100
+// maxHealthChanges bounds how many health changes of operators the registry remembers.
+const maxHealthChanges = 100
 
-// Order is what an operator ordered of the health of endpoints. It is in memory only: the
+// HealthChange is a change of the health of endpoints by an operator. It is in memory only: the
 // history of plans keeps who gave it, and why. Immutable.
-type Order struct {
-	isobar.HealthOrder
+type HealthChange struct {
+	isobar.HealthChange
 
 	Revision uint64 // of the topology that has it first
 	What     string // what it does, for people
 }
 
-// whatOf describes an order for people. before is the health when it came.
-func whatOf(svc *isobar.Service, o *isobar.HealthOrder, before health.Table) string {
+// whatOf describes a change for people. before is the health when it came.
+func whatOf(svc *isobar.Service, o *isobar.HealthChange, before health.Table) string {
 	var places []isobar.Locality
 	whom, cleared := plural.Count(len(o.Addresses), "endpoint", "endpoints"), "end of the drain of "
 	set := map[string]isobar.HealthStatus{}

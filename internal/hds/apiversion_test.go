@@ -128,9 +128,9 @@ func TestV2(t *testing.T) {
 	})
 }
 
-// Over REST the path says which form is spoken, and of the old ones the names in
+// Over REST the path says which API version is used, and of the old ones the names in
 // the request do; the answer has the same names.
-func TestRESTForms(t *testing.T) {
+func TestRESTAPIVersions(t *testing.T) {
 	inBubble(t, hds.Options{}, func(h *harness) {
 		redis := tcpCheck()
 		redis.Protocol, redis.TCP, redis.Redis = isobar.CheckRedis, nil, &isobar.RedisCheck{}
@@ -154,7 +154,7 @@ func TestRESTForms(t *testing.T) {
 		}
 		report := `{"endpoint_health_response": {"endpoints_health": [{"endpoint":
 			{"address": {"socket_address": {"address": "10.0.1.1", "port_value": 80}}}, "health_status": "HEALTHY"}]}}`
-		for _, tc := range []struct{ id, path, request, form string }{
+		for _, tc := range []struct{ id, path, request, api string }{
 			{"a", rpc.CheckerPath, `{"health_check_request": {` + node("a") + `, "capability": {"health_check_protocols": ["REDIS"]}}}`, "v3"},
 			{"b", rpc.CheckerPathV2, `{"healthCheckRequest": {` + node("b") + `, "capability": {"healthCheckProtocols": ["REDIS"]}}}`, "v2"},
 			{"c", rpc.CheckerPathV2, `{"health_check_request": {` + node("c") + `, "capability": {"health_check_protocol": ["REDIS"]}}}`, "2017"},
@@ -166,19 +166,19 @@ func TestRESTForms(t *testing.T) {
 			h.srv.Collect(time.Now())
 			answer, _ := post(tc.path, "", tc.request)
 			if again, _ := post(tc.path, id, report); again != answer {
-				t.Errorf("a report as %s was answered %s, the request %s", tc.form, again, answer)
+				t.Errorf("a report as %s was answered %s, the request %s", tc.api, again, answer)
 			}
 			var found bool
 			for _, c := range h.srv.Checkers(time.Now()) {
-				found = found || c.ID == id && c.APIVersion == tc.form && c.Protocols.String() == "redis"
+				found = found || c.ID == id && c.APIVersion == tc.api && c.Protocols.String() == "redis"
 			}
 			if !found {
-				t.Errorf("%s: checkers %+v, want one of form %s", tc.request, h.srv.Checkers(time.Now()), tc.form)
+				t.Errorf("%s: checkers %+v, want one of form %s", tc.request, h.srv.Checkers(time.Now()), tc.api)
 			}
-			if tc.form != "2017" {
+			if tc.api != "2017" {
 				named := strings.Contains(answer, `"cluster_health_checks"`) && strings.Contains(answer, `"locality_endpoints"`)
-				if !named || tc.form == "v2" != strings.Contains(answer, "health_checker.redis.v2.Redis") {
-					t.Errorf("%s was answered %s", tc.form, answer)
+				if !named || tc.api == "v2" != strings.Contains(answer, "health_checker.redis.v2.Redis") {
+					t.Errorf("%s was answered %s", tc.api, answer)
 				}
 				continue
 			}
@@ -187,12 +187,12 @@ func TestRESTForms(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := protojson.Unmarshal([]byte(answer), m); err != nil { // knows the names of 2017 only
-				t.Errorf("%s was answered %s: %v", tc.form, answer, err)
+				t.Errorf("%s was answered %s: %v", tc.api, answer, err)
 			}
 			var got client2017.Specifier
 			if err := json.Unmarshal([]byte(answer), &got); err != nil || len(got.Clusters) != 1 || got.Clusters[0].Checks[0].Redis == nil ||
 				len(got.Clusters[0].Localities) != 2 {
-				t.Errorf("%s was answered %s: %+v, %v", tc.form, answer, got, err)
+				t.Errorf("%s was answered %s: %+v, %v", tc.api, answer, got, err)
 			}
 			if got := h.srv.Collect(time.Now()); len(got) != 1 || got[0].Checker != id || got[0].Status != isobar.Healthy {
 				t.Errorf("reports %+v", got)

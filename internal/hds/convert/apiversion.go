@@ -20,7 +20,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
-// What differs between the forms of health checks.
+// What differs between the API versions of health checks.
 const (
 	redisURL2 = resource.TypePrefix + "envoy.config.health_checker.redis.v2.Redis"
 
@@ -42,7 +42,7 @@ func SpecifierIn(api rpc.APIVersion, m *healthv3.HealthCheckSpecifier) (proto.Me
 	if api == rpc.V3 {
 		return m, nil
 	}
-	// The forms share their field numbers, so v2 reads v3 and loses what it
+	// The API versions share their field numbers, so v2 reads v3 and loses what it
 	// does not know.
 	encoded, err := proto.Marshal(m)
 	if err != nil {
