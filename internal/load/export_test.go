@@ -19,4 +19,4 @@ func (s *Snapshot) Saved() []Saved {
 }
 
 // Viewed is for how many localities of a source the table has memory to observe them, and how many count.
-func (t *Table) Viewed() (room, most int) { return cap(t.observer.views.list), maxSites }
+func (t *Table) Viewed() (allocated, most int) { return cap(t.observer.views.list), maxSites }

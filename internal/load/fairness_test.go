@@ -174,7 +174,7 @@ func TestObservedLocalitiesAreBounded(t *testing.T) {
 	if n := c.next(); n != 12 {
 		t.Fatalf("%d clients count", n)
 	}
-	if room, most := c.tab.Viewed(); room < most || room > 2*most {
-		t.Errorf("there is memory to observe %d localities, want that for %d", room, most)
+	if allocated, most := c.tab.Viewed(); allocated < most || allocated > 2*most {
+		t.Errorf("there is memory to observe %d localities, want that for %d", allocated, most)
 	}
 }
