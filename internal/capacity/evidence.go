@@ -24,12 +24,12 @@ type cells struct {
 	queues   float64
 	bound    float64        // requests in progress at which all time out
 	refused  float64        // part of the requests that failed
-	alone    bool           // no window before confirms the requests in progress
+	alone    bool           // as that of the hang
 	limited  [rates]float64 // requests that wait where servers shed, against a queue of one server
 }
 
 func newCells(m *Model, w *Window, p *Prior) *cells {
-	c := &cells{alone: m.hang.jump.high == 1}
+	c := &cells{alone: m.hang.alone}
 	timeout := w.Timeout
 	if timeout <= 0 {
 		timeout = max(defaultWait, 10*p.Service)

@@ -20,6 +20,7 @@ type hang struct {
 	served float64 // the highest rate of a unit at which nearly all succeeded; it fades
 	ending int     // windows in which requests may still fail because of a hang
 	jump   jump
+	alone  bool    // no window before confirms the requests in progress, and their rate was served
 	before *Model  // the model before requests failed or piled up at a rate that was served; nil = they do not
 	since  int     // windows with failed requests that were taken since
 	worst  float64 // the largest part of the requests that failed in one of them
@@ -37,10 +38,14 @@ func (h *hang) shows(w *Window) bool {
 // others. Endpoints explain failures once until requests succeed again: those that leave and
 // come back while the others are overloaded, or that overload takes one by one, hide nothing.
 func (h *hang) explained(w *Window, units float64) bool {
-	left := 1 - w.Units/units                               // NaN or below 0 at first
-	served := hangsUpTo * h.served * units * w.Seconds      // requests
-	usual := w.Rate*w.Seconds <= served+3*math.Sqrt(served) // three standard deviations of chance
-	return !h.found && left > leastLeft && usual && max(w.Failing, h.worst) <= failingBy*left
+	left := 1 - w.Units/units // NaN or below 0 at first
+	return !h.found && left > leastLeft && h.usual(w, units) && max(w.Failing, h.worst) <= failingBy*left
+}
+
+// usual reports whether the rate of a window, at so many units, was served before.
+func (h *hang) usual(w *Window, units float64) bool {
+	served := hangsUpTo * h.served * units * w.Seconds // requests
+	return w.Rate*w.Seconds <= served+sigmas*math.Sqrt(served)
 }
 
 // endsIn reports whether requests fail in a window because the hang before it ends in it,
@@ -63,6 +68,7 @@ func (m *Model) suspendJudgement(w *Window) {
 	h, rate := &m.hang, w.Rate/w.Units
 	known, fails := *m, w.Failing >= diedWithin
 	h.jump.observe(w)
+	h.alone = h.jump.high == 1 && h.usual(w, w.Units)
 	switch {
 	case rate > hangsUpTo*h.served, !fails && h.jump.high == 0:
 		h.before, h.since, h.worst = nil, 0, 0
@@ -82,8 +88,9 @@ func (m *Model) suspendJudgement(w *Window) {
 }
 
 // jump recognizes windows with far more requests in progress than before. A single one is weak
-// evidence: requests in progress are counted at one moment, and in a pause of 100 ms of the
-// servers or of a client (a garbage collection, for example) as many are in progress as in an overload.
+// evidence if the rate was served before: requests in progress are counted at one moment, and in a
+// pause of 100 ms of the servers or of a client (a garbage collection, for example) as many are in
+// progress as in an overload.
 type jump struct {
 	usual float64 // requests in progress for each request/s, a mean of recent windows
 	high  int     // windows since the jump; 0 = there is none

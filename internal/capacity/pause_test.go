@@ -47,30 +47,35 @@ func lowWindows(load, pause float64) float64 {
 	return float64(low) / plays
 }
 
-// A second window confirms the first: an overload of a locality that declares too much is found
-// in two.
-func TestOverloadIsFoundInTwoWindows(t *testing.T) {
-	for _, load := range []float64{1.1, 1.3} {
+// A locality that declares too much is found out in one window when its load rises, and in two
+// when it gets slower: the second one tells that from a pause.
+func TestOverloadIsFoundSoon(t *testing.T) {
+	for _, x := range []struct {
+		load, slower float64
+		windows      int
+	}{{1.1, 1, 1}, {1.3, 1, 1}, {0.6, 2, 2}, {0.6, 3, 2}} {
 		for _, declared := range []float64{1.5, 2} {
 			const plays = 20
 			plan := 0.0
 			for seed := range uint64(plays) {
 				s := station{pods: 2, workers: 4, service: 0.02, cv2: 1, timeout: 2, clients: 3, window: 1}
 				s.start(seed)
-				prior := capacity.Prior{PerUnit: declared * s.capacity() / 2, Width: 2, Service: s.service}
+				before := s.capacity()
+				prior := capacity.Prior{PerUnit: declared * before / 2, Width: 2, Service: s.service}
 				var m capacity.Model
 				for range 20 {
-					w := s.play(0.6 * s.capacity())
+					w := s.play(0.6 * before)
 					m.Observe(&w, &prior)
 				}
-				for range 2 {
-					w := s.play(load * s.capacity())
+				s.service *= x.slower
+				for range x.windows {
+					w := s.play(x.load * before)
 					m.Observe(&w, &prior)
 				}
-				plan += 2 * m.Estimate(&prior).Plan / s.capacity() / plays
+				plan += 2 * m.Estimate(&prior).Plan / before / plays
 			}
-			if plan > 1.1 {
-				t.Errorf("load %.1f, declared %.1f times the capacity: plans go by %.2f of it", load, declared, plan)
+			if plan > 1.12 {
+				t.Errorf("load %.1f, %.0f times slower, declared %.1f times the capacity: plans go by %.2f of it after %d windows", x.load, x.slower, declared, plan, x.windows)
 			}
 		}
 	}
