@@ -44,7 +44,7 @@ func (e *entry) decideMembership(decide bool) {
 }
 
 // exit keeps a site that should leave for some ticks, as far as it has headroom,
-// then lets it go.
+// then lets it go. A site that clients choose by themselves stays.
 func (e *entry) exit(l int, decide bool) {
 	if e.from[l] <= 0 || e.want[l] >= exitShare-tiny {
 		e.below[l] = 0
@@ -53,11 +53,15 @@ func (e *entry) exit(l int, decide bool) {
 	if decide {
 		e.below[l]++
 	}
-	if e.below[l] < exitTicks {
+	chosen := e.isChosen(l)
+	if e.below[l] < exitTicks || chosen {
 		hold := min(e.from[l], exitShare)
 		if e.t.ceilings && e.rate > 0 {
 			// Holding on must not push others out of a site that is full.
 			hold = min(hold, e.want[l]+max(0, e.t.view.limit[l]-e.load[l])/e.rate)
+		}
+		if chosen { // it may be full of the requests that it has anyway
+			hold = max(hold, chosenShare)
 		}
 		if hold <= e.want[l]+tiny {
 			return
@@ -67,6 +71,10 @@ func (e *entry) exit(l int, decide bool) {
 			return
 		}
 		e.transfer(at, l, hold-e.want[l])
+		if chosen {
+			e.note(ReasonExit, e.t.sites[l].Group.Locality, chosenText)
+			return
+		}
 		e.note(ReasonExit, e.t.sites[l].Group.Locality,
 			fmt.Sprintf("would get less than %.1f%% of the requests, for %d of %d decisions so far; then it gets none", 100*exitShare, e.below[l], exitTicks))
 		return
@@ -75,6 +83,8 @@ func (e *entry) exit(l int, decide bool) {
 		e.absorb(l)
 	}
 }
+
+const chosenText = "would get less, but clients send more there than planned: if they choose among the listed localities by themselves, those requests would go to the others"
 
 func (e *entry) transfer(from, to int, share float64) {
 	e.want[from] -= share

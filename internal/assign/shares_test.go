@@ -75,6 +75,24 @@ func TestReliefMovesFaster(t *testing.T) {
 	wantShares(t, out, 0, 70, 30)
 }
 
+// A site that clients choose by themselves stays in priority 0, also if it is full: the
+// requests that they send there would go to the others. It leaves once they do not.
+func TestChosenSitesStay(t *testing.T) {
+	sites := twoSites()
+	in := input(sites, source(east, 700, []float64{0, 80}, 0.9, 0.1))
+	out := decide(t, in)
+	in.Sites[1].Unmanaged = 900 // above its limit of 800
+	in.Sources[0].Target, in.Sources[0].Chosen = []float64{1, 0}, []bool{false, true}
+	for range 20 {
+		out = decide(t, then(in, out))
+	}
+	wantShares(t, out, 0, 99.9, 0.1)
+	wantReason(t, out, 0, assign.ReasonExit)
+	in.Sources[0].Chosen = nil
+	out = decide(t, then(in, out))
+	wantShares(t, out, 0, 100, 0)
+}
+
 // One source may enter only as another leaves: both go the same fraction of
 // their way where their own steps would overload a site.
 func TestEnteringWaitsForLeaving(t *testing.T) {

@@ -240,6 +240,9 @@ func (s *sourceState) isProbe(l int) bool { return s.probes != nil && s.probes[l
 // isBack reports whether the source's share of site l comes back after an outage.
 func (s *sourceState) isBack(l int) bool { return l < len(s.src.Back) && s.src.Back[l] }
 
+// isChosen reports whether the source's clients send more to site l than planned.
+func (s *sourceState) isChosen(l int) bool { return l < len(s.src.Chosen) && s.src.Chosen[l] }
+
 // mostOf is the largest share of site l that the source may get in mode full.
 func (s *sourceState) mostOf(l int) float64 {
 	if len(s.src.Most) != len(s.scope.use) || s.prev == nil {

@@ -14,6 +14,7 @@ const (
 	entryShare  = 1 * point   // a site enters priority 0 at this share
 	exitShare   = 0.5 * point // and leaves below this
 	exitTicks   = 3           // after so many ticks
+	chosenShare = 0.1 * point // kept of a site that clients choose by themselves
 	stepShare   = 10 * point  // moves per tick
 	reliefShare = 30 * point  // moves per tick that relieve a site over its limit
 	quietShare  = 1 * point   // smaller moves are not published

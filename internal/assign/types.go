@@ -48,6 +48,10 @@ type Source struct {
 	// Back tells, per site, that it works again: what comes back to it is not bound
 	// by the step of a tick; nil = none.
 	Back []bool
+	// Chosen tells, per site, that clients of the source send more there than planned. They may
+	// choose among the localities of priority 0 by themselves: then the requests of a site that
+	// leaves it go to those that are left; nil = none.
+	Chosen []bool
 	// Forbidden tells, per site, that clients of the source must never send
 	// there, not even when nothing else is left; nil = none.
 	Forbidden []bool

@@ -31,6 +31,7 @@ type client struct {
 	demand float64
 	gone   bool
 	barred map[isobar.Locality]bool
+	chosen map[isobar.Locality]bool
 }
 
 // world is a service with its sources; each change of it leads to an Input.
@@ -91,6 +92,7 @@ func (w *world) sources(sites []assign.Site) []assign.Source {
 		for _, site := range sites {
 			s.Distance = append(s.Distance, distance(c.at, site.Group.Locality))
 			s.Barred = append(s.Barred, c.barred[site.Group.Locality])
+			s.Chosen = append(s.Chosen, c.chosen[site.Group.Locality])
 		}
 		w.isolate(&s, sites)
 		out = append(out, s)
@@ -167,7 +169,7 @@ func drawWorld(t *rapid.T) *world {
 	}
 	slices.SortFunc(w.places, func(a, b place) int { return a.at.Compare(b.at) })
 	for i := range rapid.IntRange(1, 5).Draw(t, "clients") {
-		c := client{at: isobar.Locality{Region: fmt.Sprintf("r%d", rapid.IntRange(0, 2).Draw(t, "home")), Zone: fmt.Sprintf("z%d", i)}, barred: map[isobar.Locality]bool{}}
+		c := client{at: isobar.Locality{Region: fmt.Sprintf("r%d", rapid.IntRange(0, 2).Draw(t, "home")), Zone: fmt.Sprintf("z%d", i)}, barred: map[isobar.Locality]bool{}, chosen: map[isobar.Locality]bool{}}
 		if i == 4 {
 			c.at = isobar.Locality{}
 		}
@@ -189,7 +191,7 @@ func (w *world) change(t *rapid.T) {
 	w.trigger, w.hold = assign.Tick, ""
 	p := &w.places[rapid.IntRange(0, len(w.places)-1).Draw(t, "place")]
 	c := &w.clients[rapid.IntRange(0, len(w.clients)-1).Draw(t, "client")]
-	switch rapid.IntRange(0, 14).Draw(t, "event") {
+	switch rapid.IntRange(0, 15).Draw(t, "event") {
 	case 0:
 		c.demand = drawDemand(t)
 	case 1, 2:
@@ -218,6 +220,8 @@ func (w *world) change(t *rapid.T) {
 		p.nominal = rapid.Float64Range(10, 2000).Draw(t, "nominal")
 	case 11:
 		p.ignored = rapid.Float64Range(0, 100).Draw(t, "unmanaged load")
+	case 14:
+		c.chosen[p.at] = !c.chosen[p.at]
 	case 13:
 		w.isolation = rapid.SampledFrom([]string{"", "strict", "nearest"}).Draw(t, "isolation")
 	case 12:

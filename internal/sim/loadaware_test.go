@@ -38,3 +38,17 @@ func TestFullEndpointsReportLessThanAll(t *testing.T) {
 		t.Errorf("%.3f of the requests leave their zone, want the probe of 0.03", got)
 	}
 }
+
+// Envoys that weigh localities by themselves go by the localities that Isobar lists, and not by their
+// shares: a zone that it leaves out because others take its requests anyway would get these.
+func TestLoadAwareClientsKeepTheirLocalities(t *testing.T) {
+	t.Parallel()
+	sc := hotZone(t)
+	for seed := range uint64(3) {
+		sc.Seed = seed + 1
+		alone, above := simulate(t, sc, "load-aware"), simulate(t, sc, "isobar+load-aware")
+		if above.MeanMS > alone.MeanMS || above.Failed > 0 || above.Peak > 0.9 {
+			t.Errorf("seed %d: mean %.1f ms, %.2f%% fail, the fullest zone is at %.0f%%; without Isobar %.1f ms", sc.Seed, above.MeanMS, 100*above.Failed, 100*above.Peak, alone.MeanMS)
+		}
+	}
+}
