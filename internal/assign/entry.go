@@ -84,7 +84,8 @@ func (e *entry) exit(l int, decide bool) {
 	}
 }
 
-const chosenText = "would get less, but clients send more there than planned: if they choose among the listed localities by themselves, those requests would go to the others"
+const chosenText = "would get less, but clients send more there than planned: " +
+	"if they choose among the listed localities by themselves, those requests would go to the others"
 
 func (e *entry) transfer(from, to int, share float64) {
 	e.want[from] -= share
