@@ -66,13 +66,15 @@ func (h *hang) endsIn(w *Window) bool {
 // the rate that is served.
 func (m *Model) suspendJudgement(w *Window) {
 	h, rate := &m.hang, w.Rate/w.Units
-	known, fails := *m, w.Failing >= diedWithin
+	jump, fails := h.jump, w.Failing >= diedWithin
 	h.jump.observe(w)
 	h.alone = h.jump.high == 1 && h.usual(w, w.Units)
 	switch {
 	case rate > hangsUpTo*h.served, !fails && h.jump.high == 0:
 		h.before, h.since, h.worst = nil, 0, 0
 	case h.before == nil && h.since == 0 && (fails || h.jump.high == 1):
+		known := *m
+		known.hang.jump = jump
 		h.before = &known
 	}
 	if fails && (h.before != nil || h.since > 0) {
