@@ -91,7 +91,7 @@ func draw(runs []demoRun) string {
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	drawPhases(&b, runs[1].frames, x)
 	panels := []panel{
-		{title: "p99 latency, ms", top: border + 34, bottom: 220, least: 10, most: 2000, marks: []float64{10, 100, 1000}, logarithmic: true,
+		{title: "p99 latency, ms", top: border + 52, bottom: 224, least: 10, most: 2000, marks: []float64{10, 100, 1000}, logarithmic: true,
 			value: func(f *frame) float64 { return f.p99 }},
 		{title: "failed requests in the last 2 s", top: 258, bottom: 384, most: mostFailed, marks: []float64{0, mostFailed},
 			value: func(f *frame) float64 { return f.failed }},
