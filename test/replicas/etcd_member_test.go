@@ -49,7 +49,8 @@ func TestEtcdMemberWithoutALeader(t *testing.T) {
 }
 
 // leadsAndHandsOver has the first replica renew its lease, claim, write and give up leadership, and
-// the second one campaign and take over. Each request has the time that a replica gives it.
+// the second one campaign and take over. Each request has the time that a replica gives it; as a
+// replica does, it comes again if it fails before.
 func leadsAndHandsOver(t *testing.T, first, second *etcd.Engine) {
 	t.Helper()
 	a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
@@ -57,11 +58,15 @@ func leadsAndHandsOver(t *testing.T, first, second *etcd.Engine) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), engineTimeout)
 		defer cancel()
-		s, err := e.Do(ctx, r)
-		if err != nil {
-			t.Fatalf("%s: %v", r.Op, err)
+		for {
+			s, err := e.Do(ctx, r)
+			switch {
+			case err == nil:
+				return s
+			case ctx.Err() != nil:
+				t.Fatalf("%s: %v", r.Op, err)
+			}
 		}
-		return s
 	}
 	for range 4 {
 		if s := do(first, group.Request{Op: group.OpRenew}); s.Holder != a {
