@@ -24,7 +24,7 @@ type cells struct {
 	queues   float64
 	bound    float64        // requests in progress at which all time out
 	refused  float64        // part of the requests that failed
-	alone    bool           // as that of the hang
+	alone    bool           // no window before confirms the requests in progress, see hang
 	limited  [rates]float64 // requests that wait where servers shed, against a queue of one server
 }
 

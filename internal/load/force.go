@@ -22,8 +22,8 @@ type span struct {
 	mean      float64 // over the generations in force
 }
 
-// maxGenerations bounds how many changes of the shares are told apart that no
-// client has acknowledged yet.
+// maxGenerations bounds how many changes of the shares a source keeps that no client
+// has acknowledged yet.
 const maxGenerations = 32
 
 // note takes down the shares that are in force and by whom they are

@@ -129,25 +129,6 @@ func sourceOf(of *Service, r *routes, s *sourceDemand, t *targets, previous *ass
 	return out
 }
 
-// chosenBy returns to which sites clients of a source send more than planned; nil for none.
-func chosenBy(of *Service, at sites, source isobar.Locality) (out []bool) {
-	if of.Mode() == isobar.ModeObserve {
-		return nil
-	}
-	for _, b := range of.Deviations.Unmanaged {
-		if b.Source != source || b.Failover {
-			continue
-		}
-		if l := at.index(b.Locality); l >= 0 {
-			if out == nil {
-				out = make([]bool, len(at))
-			}
-			out[l] = true
-		}
-	}
-	return out
-}
-
 // openFirst is the part of its target that a share which comes back may always
 // have; beyond it, it at most doubles.
 const openFirst = 0.25

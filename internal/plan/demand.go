@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -69,17 +70,38 @@ func gatherSources(of *Service, at sites, subscribed []load.Subscription) source
 
 // barredFrom returns which sites the source was seen not to reach; nil for none.
 func barredFrom(of *Service, at sites, source isobar.Locality) []bool {
-	var out []bool
 	if of.Mode() == isobar.ModeObserve {
 		return nil
 	}
-	for _, b := range of.Deviations.Barred {
-		if b.Source != source {
-			continue
+	return at.marked(func(yield func(isobar.Locality) bool) {
+		for _, b := range of.Deviations.Barred {
+			if b.Source == source && !yield(b.Locality) {
+				return
+			}
 		}
-		if i := at.index(b.Locality); i >= 0 {
+	})
+}
+
+// chosenBy returns to which sites clients of a source send more than planned; nil for none.
+func chosenBy(of *Service, at sites, source isobar.Locality) []bool {
+	if of.Mode() == isobar.ModeObserve {
+		return nil
+	}
+	return at.marked(func(yield func(isobar.Locality) bool) {
+		for _, b := range of.Deviations.Unmanaged {
+			if b.Source == source && !b.Failover && !yield(b.Locality) {
+				return
+			}
+		}
+	})
+}
+
+// marked tells, per site, whether it is among localities; nil if none is.
+func (s sites) marked(localities iter.Seq[isobar.Locality]) (out []bool) {
+	for l := range localities {
+		if i := s.index(l); i >= 0 {
 			if out == nil {
-				out = make([]bool, len(at))
+				out = make([]bool, len(s))
 			}
 			out[i] = true
 		}

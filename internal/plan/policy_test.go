@@ -192,7 +192,7 @@ func TestPreferredLocalities(t *testing.T) {
 				break
 			}
 		}
-		if test.want[2] == 1 { // there is headroom for who comes next, too
+		if test.want[2] == 1 { // the next source has headroom there, too
 			wantShares(t, p, "us/b", [3]float64{0, 0, 1})
 		}
 		s, _ := p.Service("checkout")

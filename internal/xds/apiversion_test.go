@@ -73,7 +73,7 @@ func TestTypeOfMethod(t *testing.T) {
 	})
 }
 
-// Clients of all API versions in one locality are told apart, and counted together.
+// Clients of each API version in one locality get their own resources, and count together.
 func TestAcknowledgementsOfAllAPIVersions(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.publish(serve("a", 1))

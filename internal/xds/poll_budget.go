@@ -9,7 +9,7 @@ const (
 	pollerCost = 1024 // of a client
 	sentCost   = 128  // of a name, for each client: what it was told
 	nameCost   = 1024 // of a name, for each locality and form: that a client wants it, and what there is
-	emptyCost  = 1536 // of a name that no service has, for a client that is told so: an assignment of its own
+	emptyCost  = 1536 // of the empty assignment for a name that no service has, for each client
 
 	accountPolls = 4 // the part of the memory for clients that poll which one account may use
 )

@@ -94,8 +94,7 @@ func needed(s *isobar.Service) health.Protocols {
 	return out
 }
 
-// What goes to a checker of an old API version is what it can be told: it comes back
-// from there with the documented losses and no other, holds no field of a later
+// A checker of an old API version gets only what its version can express: the result comes back with the documented losses and no other, holds no field of a later
 // time, and what would be probed wrongly is refused. health.Needs knows which
 // is which.
 func TestSpecifierInOldAPIVersions(t *testing.T) {
