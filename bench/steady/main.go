@@ -28,6 +28,7 @@ type options struct {
 	profiles    string
 	replicas    int
 	at          string
+	cpu         string
 }
 
 // Where clients of a group connect: options.at.
@@ -53,6 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.profiles, "profiles", "", "write profiles of the server to this directory: CPU over 30 s, and heap")
 	flags.IntVar(&o.replicas, "replicas", 1, "replicas of a group on this machine; the leader is measured")
 	flags.StringVar(&o.at, "at", atAll, "replicas that clients and checkers connect to: all, or the leader alone")
+	flags.StringVar(&o.cpu, "cpu", "", "processor of the measured server, for taskset; empty: those of this command")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

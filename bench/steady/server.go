@@ -52,7 +52,7 @@ func startServer(ctx context.Context, o *options, stderr io.Writer) (_ *server, 
 	}
 	config := fmt.Sprintf(configuration, interval, interval)
 	s.Isobar, err = process.StartIsobar(ctx, process.IsobarOptions{
-		Binary: o.isobar, Config: config + blocks[0], Env: []string{traced}, Stdout: stderr, Stderr: s.heap,
+		Binary: o.isobar, Config: config + blocks[0], Env: []string{traced}, CPU: o.cpu, Stdout: stderr, Stderr: s.heap,
 	})
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ import (
 
 const adminToken = "admin-of-the-tests"
 
-// cluster is an etcd, an API server and a controller manager, as processes.
+// cluster is an etcd, an API server and Kubernetes' controllers, as processes.
 type cluster struct {
 	t         *testing.T
 	dir       string
@@ -52,8 +52,7 @@ func newCluster(t *testing.T) *cluster {
 		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=test="+peers)
 	c.startAPIServer()
-	c.start("kube-controller-manager", "--kubeconfig="+c.kubeconfig(adminToken), "--controllers=deployment,replicaset,endpointslice,serviceaccount",
-		"--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000", "--concurrent-deployment-syncs=10")
+	c.start("controllers", "--kubeconfig="+c.kubeconfig(adminToken))
 	return c
 }
 

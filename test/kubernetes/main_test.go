@@ -29,9 +29,9 @@ var (
 const inside = "ISOBAR_TEST_NAMESPACE"
 
 func TestMain(m *testing.M) {
-	flag.StringVar(&servers, "servers", "../../bin/kubernetes", "directory with etcd, kube-apiserver, kube-controller-manager and helm")
+	flag.StringVar(&servers, "servers", "../../bin/kubernetes", "directory with etcd, kube-apiserver, controllers and helm")
 	flag.Parse()
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} { // only tests of the chart need helm
+	for _, name := range []string{"etcd", "kube-apiserver", "controllers"} { // only tests of the chart need helm
 		if _, err := os.Stat(filepath.Join(servers, name)); err != nil {
 			fmt.Fprintf(os.Stderr, "%v; run make test-kubernetes, which builds it\n", err)
 			os.Exit(1)

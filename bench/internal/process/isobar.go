@@ -34,6 +34,7 @@ type IsobarOptions struct {
 	Config string
 	XDS    string   // YAML that is added to the section xds, such as ", max_streams: 10"
 	Env    []string // added to that of this process
+	CPU    string   // the processors that it may use, as taskset writes them; empty: those of this process
 	Stdout io.Writer
 	Stderr io.Writer
 }
@@ -70,7 +71,11 @@ func StartIsobar(ctx context.Context, o IsobarOptions) (_ *Isobar, err error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(o.Binary, "serve", "-c", file) //nolint:noctx,gosec // what the user named; Stop ends it, in order
+	args := []string{o.Binary, "serve", "-c", file}
+	if o.CPU != "" {
+		args = append([]string{"taskset", "--cpu-list", o.CPU}, args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx,gosec // what the user named; Stop ends it, in order
 	cmd.Stdout, cmd.Stderr = o.Stdout, o.Stderr
 	cmd.Env = append(os.Environ(), o.Env...)
 	if err := cmd.Start(); err != nil {
