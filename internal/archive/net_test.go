@@ -1,3 +1,5 @@
+//go:build !race
+
 package archive_test
 
 import (
