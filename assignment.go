@@ -35,6 +35,18 @@ func (g *EndpointGroup) Usable() int {
 	return n
 }
 
+// Draining counts the endpoints that take no traffic because they are to be left alone. Those
+// that fail are not among them.
+func (g *EndpointGroup) Draining() int {
+	n := 0
+	for i := range g.Endpoints {
+		if g.Endpoints[i].Health == Draining {
+			n++
+		}
+	}
+	return n
+}
+
 // LocalityWeight is one locality within a priority.
 type LocalityWeight struct {
 	*EndpointGroup

@@ -216,7 +216,7 @@ func (fixedPlan) Explain(p *plan.Plan, service string, source isobar.Locality) (
 		Demand: plan.DemandExplained{Rate: 1200, Raw: 1230.5, Nodes: 12, Held: 1, Service: 3000, Errors: 2.5, Measured: true, ReportAge: 2.34},
 		Localities: []plan.LocalityExplained{
 			{
-				Locality: full, Price: 4.2, Cost: 4.2, Endpoints: 10, Healthy: 9, Capacity: 1125, Ceiling: 0.8, Limit: 900,
+				Locality: full, Price: 4.2, Cost: 4.2, Endpoints: 10, Healthy: 9, Draining: 1, Capacity: 1125, Ceiling: 0.8, Limit: 900,
 				Load: 890, UnmanagedLoad: 10, Utilization: 0.8, Target: 0.75, Published: 0.75, ObservedShare: 0.741, Latency: 12.34, Full: true,
 			},
 			{

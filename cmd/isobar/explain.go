@@ -212,6 +212,7 @@ func notes(r *plan.LocalityExplained) string {
 	add(r.Keeps > 0, fmt.Sprintf("keeps %s of its traffic: fewer endpoints are healthy than the failover threshold", percent(r.Keeps)))
 	add(r.Drained, "drained: too few endpoints are healthy")
 	add(r.Full, "full")
+	add(r.Draining > 0, plural.Count(r.Draining, "endpoint drains", "endpoints drain"))
 	add(r.Assumed, "distance assumed")
 	add(r.UnmanagedLoad > 0, fmt.Sprintf("unmanaged %.0f/s", r.UnmanagedLoad))
 	add(r.ORCA > 0, "reports "+percent(r.ORCA)+" used")

@@ -162,7 +162,7 @@ func (o *ServiceOverview) sites(r *assign.Result) {
 	for i := range r.Sites {
 		site := &r.Sites[i]
 		o.Healthy += site.Group.Usable()
-		o.Draining += draining(site.Group)
+		o.Draining += site.Group.Draining()
 		o.Endpoints += len(site.Group.Endpoints)
 		if site.Capacity <= 0 {
 			continue
@@ -175,18 +175,6 @@ func (o *ServiceOverview) sites(r *assign.Result) {
 		site := &r.Sites[fullest]
 		o.Fullest = &FullestLocality{Locality: site.Group.Locality, Utilization: most, Ceiling: site.Ceiling}
 	}
-}
-
-// draining counts the endpoints of a locality that take no traffic because they are to be
-// left alone. Those that fail are not among them.
-func draining(g *isobar.EndpointGroup) int {
-	n := 0
-	for i := range g.Endpoints {
-		if g.Endpoints[i].Health == isobar.Draining {
-			n++
-		}
-	}
-	return n
 }
 
 // sources sums what the sources send: by demand, or where there is none, each

@@ -173,7 +173,7 @@ func (s *core) viewService(svc *plan.Service, overrides []isobar.HealthOverride,
 
 func viewSite(s *assign.Site, load, price float64) SiteView {
 	v := SiteView{
-		Locality: s.Group.Locality, Endpoints: len(s.Group.Endpoints), Healthy: s.Group.Usable(), Draining: draining(s.Group),
+		Locality: s.Group.Locality, Endpoints: len(s.Group.Endpoints), Healthy: s.Group.Usable(), Draining: s.Group.Draining(),
 		CapacityNominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, UnmanagedLoad: s.Unmanaged,
 		Load: load, Price: price, Unreachable: s.Unreachable,
 	}

@@ -155,7 +155,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	name := site.Group.Locality
 	x := LocalityExplained{
 		Locality: name, Tier: tierOf(e.assignment, name),
-		Endpoints: len(site.Group.Endpoints), Healthy: site.Group.Usable(),
+		Endpoints: len(site.Group.Endpoints), Healthy: site.Group.Usable(), Draining: site.Group.Draining(),
 		CapacityNominal: site.Nominal, Capacity: site.Capacity, Ceiling: site.Ceiling, Limit: site.Limit(),
 		UnmanagedLoad: site.Unmanaged, Load: e.s.Result.Load[i], Unreachable: site.Unreachable, Drained: site.Drained,
 		Published: e.assignment.Share(name),

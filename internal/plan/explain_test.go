@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -208,6 +209,21 @@ func TestExplainFullWithLoss(t *testing.T) {
 	const want = "us/a is at its ceiling: 400 of 400 requests/s, with 1 of 2 endpoints healthy"
 	if e.Binding.Kind != plan.BindingHealth || e.Binding.Text != want {
 		t.Errorf("binding %+v, want %q", e.Binding, want)
+	}
+}
+
+// TestExplainCountsDraining: endpoints that drain are told apart from those that fail.
+func TestExplainCountsDraining(t *testing.T) {
+	top := threeZones(t)
+	top.Services[0].Localities[1].Endpoints[0].Health = isobar.Draining  // us/a; the list is sorted
+	top.Services[0].Localities[2].Endpoints[0].Health = isobar.Unhealthy // us/b
+	e := explain(t, ticks(t, top, 3, map[string]float64{"us/a": 100}), "us/a")
+	got := map[isobar.Locality][2]int{}
+	for _, l := range e.Localities {
+		got[l.Locality] = [2]int{l.Healthy, l.Draining}
+	}
+	if want := map[isobar.Locality][2]int{loc("us/a"): {1, 1}, loc("us/b"): {1, 0}, loc("eu/a"): {2, 0}}; !maps.Equal(got, want) {
+		t.Errorf("healthy and draining endpoints %v, want %v", got, want)
 	}
 }
 

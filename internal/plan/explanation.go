@@ -109,7 +109,8 @@ type LocalityExplained struct {
 	Cost     float64 `json:"cost_ms"`            // distance + price: the solver sends where it is least
 
 	Endpoints int `json:"endpoints"`
-	Healthy   int `json:"healthy"` // usable by every kind of client
+	Healthy   int `json:"healthy"`  // usable by every kind of client
+	Draining  int `json:"draining"` // taken out of traffic by an operator, the configuration or a provider: no failure
 
 	CapacityNominal float64 `json:"capacity_nominal"` // if every endpoint were healthy
 	Capacity        float64 `json:"capacity"`         // what healthy endpoints can serve

@@ -126,6 +126,7 @@ export interface LocalityWhy {
   cost_ms: number;
   endpoints: number;
   healthy: number;
+  draining?: number; // missing in what an older server answers
   capacity: number;
   ceiling: number;
   limit: number;
