@@ -1,6 +1,7 @@
 package assign_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -131,6 +132,8 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 			p0[0].Weight--
 			p0[1].Weight++
 		}},
+		{rule: invariant.RuleFinite, corrupt: func(r *assign.Result) { r.Sources[1].Shares[2] = math.NaN() }},
+		{rule: invariant.RuleFinite, corrupt: func(r *assign.Result) { r.Load[3] = math.NaN() }},
 		{rule: invariant.RuleCeiling, corrupt: func(r *assign.Result) { move(r, 0, 0, 1, 900) }},
 		{rule: invariant.RuleRounding, corrupt: func(r *assign.Result) { move(r, 0, 0, 1, 101) }}, // 0.016 requests/s too many, a unit is 0.04
 		{rule: invariant.RuleEntry, corrupt: func(r *assign.Result) {

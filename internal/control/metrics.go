@@ -30,6 +30,7 @@ var rules = []string{
 	invariant.RuleWeights, invariant.RuleUnique, invariant.RuleGapless, invariant.RuleNonEmpty, invariant.RuleDrain, invariant.RuleDrop,
 	invariant.RuleUnhealthy, invariant.RuleConservation, invariant.RuleCeiling, invariant.RuleRounding, invariant.RuleEntry,
 	invariant.RuleStep, invariant.RuleRealised, invariant.RuleForbidden, invariant.RuleFailover, invariant.RuleEndpoints,
+	invariant.RuleFinite,
 }
 
 func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {

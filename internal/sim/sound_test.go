@@ -52,7 +52,7 @@ func soundPlan(before, p *plan.Plan, w *world) error {
 		}
 		j := newJudgement(last, s, w.known, p.Trigger)
 		for _, rule := range []func() error{
-			j.answers(w), j.capacities, j.drains, j.drops, j.certificate, j.assignments, j.takeover, j.unfit, j.ceilings, j.steps,
+			j.answers(w), j.capacities, j.drains, j.drops, j.certificate, j.assignments, j.numbers, j.takeover, j.unfit, j.ceilings, j.steps,
 		} {
 			if err := rule(); err != nil {
 				return fmt.Errorf("%s: %w", s.Spec.Name, err)

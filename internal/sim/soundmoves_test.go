@@ -134,6 +134,23 @@ func soundEndpoints(g *isobar.EndpointGroup, seen map[string]bool) error {
 	return nil
 }
 
+// numbers: what was decided can be computed with.
+func (j *judgement) numbers() error {
+	for i := range j.now.Result.Sources {
+		for l, share := range j.now.Result.Sources[i].Shares {
+			if !(share >= 0 && share <= 1+1e-6) {
+				return fmt.Errorf("a share of %v from %s for %s", share, j.from(i), j.at(l))
+			}
+		}
+	}
+	for l, load := range j.now.Result.Load {
+		if !(load >= 0 && load <= math.MaxFloat64) {
+			return fmt.Errorf("a load of %v for %s", load, j.at(l))
+		}
+	}
+	return nil
+}
+
 // takeover: each source has all localities that can take traffic, so that its clients can fail over without a new plan.
 func (j *judgement) takeover() error {
 	for i := range j.is {

@@ -34,6 +34,7 @@ const (
 	RuleForbidden    = "forbidden"    // no endpoint, in no priority, where the source must not send
 	RuleUnhealthy    = "unhealthy"    // no flow to unfit capacity while fit capacity remains
 	RuleConservation = "conservation" // shares and targets sum to 1, loads are what shares send
+	RuleFinite       = "finite"       // shares and loads are finite numbers, >= 0
 	RuleCeiling      = "ceiling"      // no locality is lifted above its limit
 	RuleRounding     = "rounding"     // units are not put above a limit while another locality has headroom
 	RuleEntry        = "entry"        // a new share has at least a point, or no other site has headroom
@@ -75,6 +76,7 @@ func Check(prev, next *assign.Result, in CheckInput) []Violation {
 	c.failover()
 	c.forbids()
 	c.unhealthy()
+	c.finite()
 	c.conservation()
 	c.ceilings()
 	c.rounded()

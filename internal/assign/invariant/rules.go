@@ -148,6 +148,27 @@ func (c *checker) mayProbe(source, site int) bool {
 	return c.barred(source, site) || (c.was[source] != nil && c.was[source][site] > 0)
 }
 
+// finite wants numbers, >= 0: every comparison with NaN is false, so that the other rules see
+// nothing wrong with it, and the next plan would begin from it.
+func (c *checker) finite() {
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		for l, v := range r.Shares {
+			if !isNumber(v) {
+				c.failf(RuleFinite, r.Source, "a share of %v for %s", v, c.next.Sites[l].Group.Locality)
+			}
+		}
+	}
+	for l, y := range c.next.Load {
+		if !isNumber(y) && l < len(c.next.Sites) {
+			c.failf(RuleFinite, isobar.Locality{}, "a load of %v for %s", y, c.next.Sites[l].Group.Locality)
+		}
+	}
+}
+
+// isNumber reports whether x is finite and not negative.
+func isNumber(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
+
 // conservation checks sums: nothing is lost or made between target, shares,
 // weights and load.
 func (c *checker) conservation() {
