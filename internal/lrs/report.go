@@ -63,7 +63,7 @@ func (st *stream) report(encoded []byte, now time.Time) error {
 	if s.opts.MayReport != nil {
 		b.options.May = b.may
 	}
-	r, _, err := s.reader.Read(encoded, &b.options)
+	r, err := s.reader.Read(encoded, &b.options)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func BenchmarkReport(b *testing.B) {
 			)
 			o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &buffer}
 			for b.Loop() {
-				if _, _, err := reports.Read(data, &o); err != nil {
+				if _, err := reports.Read(data, &o); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -137,6 +137,6 @@ type reportReader struct {
 func (r *reportReader) Skips() protowire.Number { return r.skips }
 
 func (r *reportReader) ReadMessage(encoded []byte) error {
-	_, _, err := r.reader.Read(encoded, &r.options)
+	_, err := r.reader.Read(encoded, &r.options)
 	return err
 }

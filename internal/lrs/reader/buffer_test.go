@@ -42,7 +42,7 @@ func TestBuffersAreUsedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &buffer}
-		got, _, err := reports.Read(data, &o)
+		got, err := reports.Read(data, &o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestLargeReportsLeaveNoLargeBuffers(t *testing.T) {
 		buffers := make([]reader.ReportBuffer, 200)
 		read := func(data []byte) {
 			for i := range buffers {
-				if _, _, err := reports.Read(data, &reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &buffers[i]}); err != nil {
+				if _, err := reports.Read(data, &reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &buffers[i]}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -129,7 +129,7 @@ func TestReportsInUsedBuffersCostNoMemory(t *testing.T) {
 		)
 		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &buffer}
 		read := func() {
-			if _, _, err := reports.Read(data, &o); err != nil {
+			if _, err := reports.Read(data, &o); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -174,7 +174,7 @@ func TestBytesOfBuffers(t *testing.T) {
 		kept := make([]load.Report, len(buffers))
 		read := func(i int, into *reader.ReportBuffer) (out load.Report) {
 			o := &reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: into}
-			out, _, err := reports.Read(test.data(i), o)
+			out, err := reports.Read(test.data(i), o)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,9 +18,8 @@ type clusterReader struct {
 	names   *reportNames
 	shared  bool // the names are locked for reading
 	options *ReportOptions
-	left    int // clusters to read, this one included
-	budget  int // parts of clusters that may still come; see scan
-	unknown int
+	left    int      // clusters to read, this one included
+	budget  int      // parts of clusters that may still come; see scan
 	mixed   bool     // the services are not in the order of their names
 	refused []string // services with an implausible entry
 	err     error    // ends the whole message
@@ -106,7 +105,6 @@ func (r *clusterReader) cluster(encoded []byte, out *load.ServiceReport) (ok boo
 	}
 	if ok, known := r.identify(&h); !ok || !known {
 		if ok {
-			r.unknown++
 			r.service = ""
 		}
 		return false

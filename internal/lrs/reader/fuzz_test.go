@@ -50,7 +50,7 @@ func FuzzLoadReport(f *testing.F) {
 				}
 			},
 		}
-		r, _, err := fuzzReader.Read(data, &o)
+		r, err := fuzzReader.Read(data, &o)
 		var m loadstatsv3.LoadStatsRequest
 		if proto.Unmarshal(data, &m) != nil {
 			return // what it holds that nobody reads is wrong, or all of it

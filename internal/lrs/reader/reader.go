@@ -64,11 +64,11 @@ type ReportReader struct {
 type ReportOptions struct {
 	Agent   load.Agent // the kind of client
 	Arrived time.Time
-	// Known has the services that reports may be about; others are left out and
-	// counted. nil = all are known.
+	// Known has the services that reports may be about; others are left
+	// out. nil = all are known.
 	Known Services
 	// May reports whether this client may report on a known service; if not the service is left
-	// out and counted like an unknown one. nil = on all.
+	// out like an unknown one. nil = on all.
 	May func(service string) bool
 	// Endpoints keeps the statistics by endpoint.
 	Endpoints bool
@@ -117,26 +117,25 @@ const (
 	bytesKind  = uint64(protowire.BytesType)
 )
 
-// Read reads an encoded LoadStatsRequest and returns how many of its clusters are unknown
-// services. Implausible parts go to Reject and are left out: a cluster with its counters, or a
-// single metric, or the number of requests in progress of a client that reports issued requests;
-// the rest stays. Idle clusters without localities are kept: they say that nothing was sent. The
-// error is for messages that can't be decoded or are too large to look at. Nothing of encoded is
-// kept.
-func (r *ReportReader) Read(encoded []byte, o *ReportOptions) (out load.Report, unknown int, err error) {
+// Read reads an encoded LoadStatsRequest. It leaves out clusters that are unknown services, and
+// implausible parts, which go to Reject: a cluster with its counters, or a single metric, or the
+// number of requests in progress of a client that reports issued requests; the rest stays. Idle
+// clusters without localities are kept: they say that nothing was sent. The error is for messages
+// that can't be decoded or are too large to look at. Nothing of encoded is kept.
+func (r *ReportReader) Read(encoded []byte, o *ReportOptions) (out load.Report, err error) {
 	out = load.Report{Arrived: o.Arrived}
 	clusters, ok := countClusters(encoded)
 	if !ok {
-		return out, 0, errReport
+		return out, errReport
 	}
 	if clusters > maxReportClusters {
-		return out, 0, rpc.BadMessagef("cluster_stats", "%d clusters, want at most %d", clusters, maxReportClusters)
+		return out, rpc.BadMessagef("cluster_stats", "%d clusters, want at most %d", clusters, maxReportClusters)
 	}
 	cr := r.begin(o, clusters)
 	defer r.end(cr)
 	services, err := cr.report(encoded)
 	if err != nil {
-		return out, 0, err
+		return out, err
 	}
 	// Clients key by cluster and service; here only the service matters. Its
 	// entries stay apart, since their clocks may differ, but stand together.
@@ -147,7 +146,7 @@ func (r *ReportReader) Read(encoded []byte, o *ReportOptions) (out load.Report, 
 	// A copy: the list may have the same name thousands of times.
 	out.Services, out.Refused = services, slices.Clone(slices.Compact(cr.refused))
 	cr.buffer.beside += len(out.Refused) * nameBytes
-	return out, cr.unknown, nil
+	return out, nil
 }
 
 // countClusters returns the number of clusters, and whether all of encoded is fields.
@@ -195,7 +194,7 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 	if cr.usualFrom != o.Known {
 		cr.usual, cr.usualFrom = [len(cr.usual)]usual{}, o.Known
 	}
-	cr.left, cr.budget, cr.unknown, cr.mixed, cr.err = clusters, rpc.MaxMessages, 0, false, nil
+	cr.left, cr.budget, cr.mixed, cr.err = clusters, rpc.MaxMessages, false, nil
 	cr.buffer.begin(clusters)
 	return cr
 }

@@ -48,14 +48,14 @@ func readBoth(t *testing.T, m *loadstatsv3.LoadStatsRequest, agent load.Agent) (
 	var rejected []reader.Rejection
 	o := reader.ReportOptions{Agent: agent, Arrived: reportTime, Endpoints: true, Reject: func(x reader.Rejection) { rejected = append(rejected, x) }}
 	var reports reader.ReportReader
-	got, _, err := reports.Read(data, &o)
+	got, err := reports.Read(data, &o)
 	var twins []reader.Rejection
 	want, twinErr := twinReport(m, agent, reportTime, func(x reader.Rejection) { twins = append(twins, x) })
 	if (err == nil) != (twinErr == nil) || (err == nil && (!reflect.DeepEqual(got, want) || !reflect.DeepEqual(rejected, twins))) {
 		t.Errorf("read %+v, %v, %v\ntwin %+v, %v, %v", got, rejected, err, want, twins, twinErr)
 	}
 	again := len(rejected)
-	second, _, secondErr := reports.Read(data, &o) // with names that are known by now
+	second, secondErr := reports.Read(data, &o) // with names that are known by now
 	if (err == nil) != (secondErr == nil) || !reflect.DeepEqual(got, second) || !reflect.DeepEqual(rejected[:again], rejected[again:]) {
 		t.Errorf("read again it is %+v, %v, and was %+v, %v", second, secondErr, got, err)
 	}
@@ -297,7 +297,7 @@ func TestReportsBuiltToGrowAreRefused(t *testing.T) {
 		data = protowire.AppendBytes(protowire.AppendTag(data, 2, protowire.BytesType), cluster)
 	}
 	var reports reader.ReportReader
-	if _, _, err := reports.Read(data, &reader.ReportOptions{}); !errors.Is(err, rpc.ErrMessage) || !strings.Contains(err.Error(), "more than 250000 parts") {
+	if _, err := reports.Read(data, &reader.ReportOptions{}); !errors.Is(err, rpc.ErrMessage) || !strings.Contains(err.Error(), "more than 250000 parts") {
 		t.Errorf("%d bytes of empty localities: %v", len(data), err)
 	}
 }
@@ -311,12 +311,12 @@ func TestMalformedReports(t *testing.T) {
 	for n := range good {
 		var m loadstatsv3.LoadStatsRequest
 		cut := good[:n]
-		if _, _, err := reports.Read(cut, &reader.ReportOptions{Endpoints: true}); (err == nil) != (proto.Unmarshal(cut, &m) == nil) {
+		if _, err := reports.Read(cut, &reader.ReportOptions{Endpoints: true}); (err == nil) != (proto.Unmarshal(cut, &m) == nil) {
 			t.Errorf("cut after %d bytes: %v", n, err)
 		}
 	}
 	bad := bytes.ReplaceAll(good, []byte("us-east"), []byte("us-\xff\xfe\xfd\xfc"))
-	if _, _, err := reports.Read(bad, &reader.ReportOptions{}); !errors.Is(err, rpc.ErrMessage) {
+	if _, err := reports.Read(bad, &reader.ReportOptions{}); !errors.Is(err, rpc.ErrMessage) {
 		t.Errorf("a name that is no UTF-8: %v", err)
 	}
 }
