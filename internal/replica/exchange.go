@@ -50,6 +50,11 @@ type inbound struct {
 	version string
 	cancel  context.CancelCauseFunc
 	summary *peerv1.Summary
+
+	plan assembly
+	// A plan is read beside the stream: the statuses behind it show that the other replica can be
+	// reached. reading holds the result of the last one, and is empty while a plan is read.
+	reading chan error // capacity 1
 }
 
 func newExchange(r *Replica) *exchange { return &exchange{r: r, streams: map[string]*inbound{}} }
@@ -104,13 +109,13 @@ func (x *exchange) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeReque
 	if err := stream.Send(&peerv1.ExchangeResponse{Hello: x.r.hello()}); err != nil {
 		return err
 	}
-	var plan assembly
+	defer func() { <-in.reading }()
 	for {
 		m, err := next(ctx, messages)
 		if err != nil {
 			return err
 		}
-		if err := x.take(in, &plan, m); err != nil {
+		if err := x.take(ctx, in, m); err != nil {
 			if x.reject("message of "+in.from.Name, err) {
 				x.r.log.Warn("rejected a message of another replica", "from", in.from.Name, "error", err)
 			}
@@ -182,7 +187,9 @@ func (x *exchange) greet(ctx context.Context, h *peerv1.Hello) (*inbound, error)
 			return nil, err
 		}
 	}
-	return &inbound{from: identityFromProto(h.GetReplica()), version: bounded(h.GetVersion())}, nil
+	in := &inbound{from: identityFromProto(h.GetReplica()), version: bounded(h.GetVersion()), reading: make(chan error, 1)}
+	in.reading <- nil
+	return in, nil
 }
 
 // maxShown bounds a text of another replica that is shown, in bytes.
@@ -262,8 +269,31 @@ func (x *exchange) reported(name string) (version string, summary *peerv1.Summar
 	return in.version, in.summary, true
 }
 
-// take carries out a message.
-func (x *exchange) take(in *inbound, plan *assembly, m *peerv1.ExchangeRequest) error {
+// read returns the error of the last plan that was read, once, and whether the next message may be
+// carried out. If wait is set, it waits until the plan is read, or ctx ends.
+func (in *inbound) read(ctx context.Context, wait bool) (ready bool, err error) {
+	if !wait {
+		select {
+		case err = <-in.reading:
+			in.reading <- nil
+		default:
+		}
+		return true, err
+	}
+	select {
+	case err = <-in.reading:
+		in.reading <- nil
+		return true, err
+	case <-ctx.Done():
+		return false, nil
+	}
+}
+
+// take carries out a message. All but statuses wait until the plan before them is read.
+func (x *exchange) take(ctx context.Context, in *inbound, m *peerv1.ExchangeRequest) error {
+	if ready, err := in.read(ctx, m.GetStatus() == nil); !ready || err != nil {
+		return err
+	}
 	switch m := m.GetMessage().(type) {
 	case *peerv1.ExchangeRequest_Status:
 		x.mu.Lock()
@@ -273,11 +303,13 @@ func (x *exchange) take(in *inbound, plan *assembly, m *peerv1.ExchangeRequest) 
 	case *peerv1.ExchangeRequest_Pull:
 		return x.r.received(in.from.Name, group.Message{Pull: &group.Pull{Above: m.Pull.GetAbove(), Base: m.Pull.GetBase()}})
 	case *peerv1.ExchangeRequest_Plan:
-		whole, err := plan.add(m.Plan)
+		whole, err := in.plan.add(m.Plan)
 		if whole == nil || err != nil {
 			return err
 		}
-		return x.r.receivedPlan(in.from.Name, whole)
+		<-in.reading
+		go func() { in.reading <- x.r.receivedPlan(in.from.Name, whole) }()
+		return nil
 	case *peerv1.ExchangeRequest_Observations:
 		if x.r.opts.Observed != nil {
 			x.r.opts.Observed(in.from, m.Observations)
@@ -301,7 +333,13 @@ func (r *Replica) receivedPlan(from string, p *group.Plan) error {
 	r.metrics.received.Add(float64(p.Content.Size()))
 	r.mu.Lock()
 	known := p.Version <= r.served.Version
+	r.reading[from] = p.Version
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.reading, from)
+		r.mu.Unlock()
+	}()
 	if !known {
 		opened, err := r.open(p.Content)
 		if err != nil {

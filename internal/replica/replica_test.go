@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,7 +69,8 @@ type fleet struct {
 	dir     string
 	peers   []replica.Peer
 	members map[string]*member
-	log     testhelp.Log // of all
+	log     testhelp.Log  // of all
+	slow    chan struct{} // capacity 1: while it is full, reading the plan "slow" takes
 }
 
 type member struct {
@@ -78,6 +80,7 @@ type member struct {
 	end      context.CancelFunc
 	done     chan struct{}
 	observed chan *peerv1.Observations
+	reads    atomic.Bool // the plan "slow"
 }
 
 var timing = replica.Timing{
@@ -87,7 +90,7 @@ var timing = replica.Timing{
 
 func newFleet(t *testing.T, size int) *fleet {
 	t.Helper()
-	f := &fleet{t: t, dir: t.TempDir(), members: map[string]*member{}}
+	f := &fleet{t: t, dir: t.TempDir(), members: map[string]*member{}, slow: make(chan struct{}, 1)}
 	var listeners []net.Listener
 	for i := range size {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,6 +128,11 @@ func (f *fleet) start(name string, l net.Listener, disk *memoryDisk) *member {
 		Open: func(content group.Content) (any, error) {
 			if text(&content) == "unreadable" {
 				return nil, errors.New("of a newer version")
+			}
+			if text(&content) == "slow" {
+				m.reads.Store(true)
+				f.slow <- struct{}{}
+				<-f.slow
 			}
 			return text(&content), nil
 		},
@@ -253,6 +261,30 @@ func TestLargePlans(t *testing.T) {
 
 // TestAnotherTakesOver: a leader that ends without a word is replaced, versions grow,
 // and the old leader follows when it is back.
+// TestSlowReadersOfPlansHearTheLeader asserts that a leader keeps leading while followers take longer
+// to read a plan than a replica may be silent.
+func TestSlowReadersOfPlansHearTheLeader(t *testing.T) {
+	f := newFleet(t, 3)
+	leader := f.leader()
+	f.served(f.publish(leader, "one"), "one")
+	epoch := leader.Status().Epoch
+	f.slow <- struct{}{} // readers of "slow" wait
+	version := f.publish(leader, "slow")
+	for name, m := range f.members {
+		if m != leader {
+			f.until(name+" reads the plan", func() bool { return m.reads.Load() })
+		}
+	}
+	for range 40 { // heartbeats
+		<-time.After(timing.Heartbeat)
+		if role, now := leader.Role(); role != group.Leading || now != epoch {
+			t.Fatalf("the leader of epoch %d is %v of epoch %d while followers read its plan", epoch, role, now)
+		}
+	}
+	<-f.slow
+	f.served(version, "slow")
+}
+
 func TestAnotherTakesOver(t *testing.T) {
 	f := newFleet(t, 3)
 	before := f.leader()
