@@ -60,7 +60,7 @@ because of them. Do not use --rate with a server that has other clients.`,
 	f.IntVar(&o.Clients, "clients", 100, "clients, each with a stream for discovery and one for load reports")
 	f.IntVar(&o.Connections, "connections", 0, "TCP connections for all clients (default: one for 50 clients)")
 	f.IntVar(&o.Addresses, "addresses", 0, "addresses of 127.0.0.0/8 to connect from to a server on this machine (Linux), because limits count by address")
-	f.StringSliceVar(&flags.localities, "localities", nil, "where the clients are: region/zone,... (default: where services have endpoints)")
+	f.StringSliceVar(&flags.localities, "localities", nil, "localities of the clients: region/zone,... (default: those in which services have endpoints)")
 	f.StringSliceVar(&o.Services, "services", nil, "services to subscribe to (default: all services of the server)")
 	f.IntVar(&o.Subscribe, "subscribe", loadgen.DefaultSubscribe, "services of each client")
 	f.StringVar((*string)(&o.Streams), "streams", string(loadgen.SharedADS),
@@ -69,7 +69,7 @@ because of them. Do not use --rate with a server that has other clients.`,
 	f.Float64Var(&o.Rate, "rate", 0, "requests/s that each client reports, over all its services; moves weights")
 	f.DurationVar(&o.Ramp, "ramp", 5*time.Second, "time over which the clients connect")
 	f.DurationVar(&o.Duration, "duration", 30*time.Second, "duration of the run, from the connection of the first client")
-	f.BoolVar(&o.Reconnect, "reconnect", false, "then close all connections, and let all clients reconnect at once")
+	f.BoolVar(&o.Reconnect, "reconnect", false, "at the end of the run, close all connections and let all clients reconnect at once")
 	f.DurationVar(&o.Patience, "patience", loadgen.DefaultPatience, "how long to wait for the last client's first assignment")
 	f.BoolVar(&flags.yes, "yes", false, "load a server that is not on this machine")
 	f.StringVar(&flags.tls.CA, "ca", "", "authorities (PEM) that sign the server's certificate; with it the connections use TLS")

@@ -291,7 +291,7 @@ func (f *bootstrapTLS) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.BoolVar(&f.TLS, "tls", false, "use TLS to the server; the flags below imply it")
 	fs.StringVar(&f.CA, "ca", "", "the client's file with the authorities (PEM) that sign the server's certificate")
-	fs.StringVar(&f.Cert, "cert", "", "the client's file with the certificate (PEM) that it shows")
+	fs.StringVar(&f.Cert, "cert", "", "the client's file with its certificate (PEM)")
 	fs.StringVar(&f.Key, "key", "", "the client's file with the key of --cert (PEM)")
 }
 

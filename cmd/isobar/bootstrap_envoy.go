@@ -105,7 +105,7 @@ does.`,
 func (f *envoyFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.services, "service", nil, "a service whose cluster is in the file; repeatable; without it all clusters come over CDS")
-	fs.BoolVar(&f.checks, "checks", false, "let the Envoys probe endpoints for Isobar, too (hds_config)")
+	fs.BoolVar(&f.checks, "checks", false, "also let the Envoys probe endpoints for Isobar (hds_config)")
 	fs.StringVar(&f.listener, "listener", "", "[HOST:]PORT of a listener for a first test, which routes by the Host header; the default HOST is 127.0.0.1")
 	fs.DurationVar(&f.fetchTimeout, "initial-fetch-timeout", 0,
 		"how long a starting Envoy waits for the server before it continues without clusters and endpoints; 0 = until they come")

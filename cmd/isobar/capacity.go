@@ -19,7 +19,7 @@ func capacityCommand() *cobra.Command {
 		Long: `Show the capacity of each locality of a service: the declared one, the one that
 the plan uses, and the interval estimated from requests. The estimate uses the
 rate of requests, the requests in progress, and the failed ones, all from load
-reports. Below about 65% utilization the requests of a locality are mostly not
+reports. Below about 65% utilization, the requests of a locality are usually not
 enough for an estimate.`,
 		Example: "  isobar capacity checkout\n  isobar capacity checkout -o json",
 		Args:    cobra.ExactArgs(1),

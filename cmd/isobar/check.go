@@ -30,14 +30,15 @@ func checkCommand() *cobra.Command {
 	file, strict := defaultConfig, false
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Check a configuration file: every error with its place and what to write instead",
+		Short: "Check a configuration file: every error with its position and the fix",
 		Long: `Check a configuration file. The command prints all errors and warnings, each as
 file:line:column: the error; how to fix it. The exit status is 0 if
 a server would accept the file, even with warnings; with --strict, warnings fail.
-The command warns of certificate and token files that it can't use on this
-machine, because the server may run on another one; of certificates that have
-expired or soon expire, those of client_ca included; of services without capacity or health checks;
-and of regions that only one service names and that look like a misspelled other region.`,
+For certificate and token files that the command can't use on this machine, it
+prints warnings, not errors, because the server may run on another machine. It also
+warns of certificates, including those of client_ca, that have expired or expire
+soon; of services without capacity or health checks; and of regions that only one
+service names and that look like a misspelling of another region.`,
 		Example: "  isobar check isobar.yaml\n  isobar check -c isobar.yaml\n  isobar check - < isobar.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			data, err := readConfigFile(file, cmd.InOrStdin())

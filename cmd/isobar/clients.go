@@ -28,7 +28,7 @@ it reports load. Versions and age are those of the type that is furthest
 behind; -o json has them for each type. Lines after the table have the text of each
 client's last refusal (NACK), even if the client has recovered.
 A client that subscribes to a service that does not exist is "not found"; a line after
-the table then has similar names.
+the table then lists similar names.
 
 The streams of one process on one connection are one client; the last line
 counts all discovery streams. Clients with the same node id have one line

@@ -41,20 +41,20 @@ func demoCommand() *cobra.Command {
 		Long: `Run a whole fleet with Isobar on this machine, on loopback, without any set-up.
 
 Four zones in two regions run real gRPC backends with limited concurrency, and
-real grpc-go xDS clients. The connections between them have the latency of the
+real grpc-go xDS clients. The connections between them have the latency of their
 distance. Health checkers in three zones probe the backends. The demo causes a
 load step in one zone, which declares 1.5 times its capacity, makes a backend hang
-in another zone, and ends a third zone. It does this twice, first with plain
+in another zone, and kills a third zone. It does this twice, first with plain
 locality failover (mode observe), then with Isobar (mode full). A table shows the
 progress; the verdict compares both runs.
 
 The exit status is 0 only if, with Isobar, the shares converged after the load
-step and after the loss; the fleet served all requests that capacity allows,
+step and after the loss; the fleet served all requests that its capacity allows,
 except those caught by the hang and the loss; and Isobar found, drained and reused
 the hanging backend. The demo takes less than 90 seconds.
 
 With --replicas 3, a group of three servers serves the fleet. Each server is a
-process of its own; all have one address. The demo kills the leader (SIGKILL)
+separate process; all have one address. The demo kills the leader (SIGKILL)
 during the load step. The verdict includes the time to the next leader's first
 plan, and requires that no request failed. The demo takes less than 110 seconds.
 

@@ -302,7 +302,7 @@ func healthSetCommand() *cobra.Command {
 		Use:   "set SERVICE ADDRESS healthy|unhealthy|draining|clear",
 		Short: "Set the health of an endpoint, overriding configuration and checkers; clear removes the setting",
 		Long: `Set the health of one endpoint. The setting overrides the configuration and the
-checkers, also after a restart, until you clear it or the endpoint is removed. The
+checkers, even after a restart, until you clear it or the endpoint is removed. The
 command waits for the plan that contains the change. The admin interface must be
 writable. Without --force, the server refuses a drain that would put a locality
 above its ceiling, make clients drop requests, or leave no endpoint; "isobar

@@ -34,10 +34,10 @@ restarts.
 With --at, it shows the last change at or before a moment of the last 24 hours and,
 with SERVICE, the shares of the service then. With --at and --for, it lists the
 changes in the time after that moment, largest first; changes of health, of the
-configuration and by operators come before regular decisions. If there are
-several, it first names the largest change of health, of the configuration or by
-an operator, then shows what differs after them from before: the shares, the
-requests at the present demand, and how far the shares went between.`,
+configuration and by operators come before regular decisions. If there are several
+changes, it first names the largest change of health, of the configuration or by an
+operator. It then compares the state before and after all changes: the shares, the
+requests at the present demand, and the range of the shares in between.`,
 		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json\n" +
 			"  isobar history checkout --at 2026-01-31T14:03:00Z\n  isobar history --at 14:03 --for 1m",
 		Args: cobra.MaximumNArgs(1),

@@ -20,7 +20,7 @@ func planCommand() *cobra.Command {
 	file := defaultConfig
 	cmd := &cobra.Command{
 		Use:   "plan [FILE]",
-		Short: "Show the effect of a changed configuration file on shares, publishing nothing",
+		Short: "Show the effect of a changed configuration file on shares, without publishing anything",
 		Long: `Ask a running server for the effect of another configuration file: shares and
 utilization now, after the first tick, and after convergence, at present
 demand and health. The server publishes nothing. Services of the API do not change.

@@ -32,7 +32,7 @@ The command assumes that Envoy's cluster has locality_weighted_lb_config (and
 therefore no zone-aware routing), no fail_traffic_on_panic and no slow start, and
 that gRPC uses round_robin within a locality. Warnings on standard error say what
 Envoy or gRPC refuses and, with --lb-policy, which settings of the cluster would
-change the prediction. Envoy joins several entries of one locality, and uses only
+change the prediction. Envoy merges several entries of one locality, and uses only
 the first endpoint with an address; gRPC refuses both.`,
 		Example: "  isobar predict assignment.json\n  isobar predict assignment.json -o text --panic-threshold 0\n" +
 			"  isobar predict assignment.json --lb-policy maglev\n" +

@@ -18,11 +18,11 @@ func reloadCommand() *cobra.Command {
 		Long: `Make a running server read its configuration file now, and show held removals. The
 server also notices changes of the file by itself.
 
-The server holds removals that would make requests fail. It still serves a service
-that the file no longer has while clients send to it. It refuses a file that removes
-more than a third of the services, or of their localities, and more than one. It also
-refuses a file that removes more than half of the endpoints of a service that has at
-least 6. "isobar status" and the log show all of these, with a digest of the file.
+The server holds removals that would make requests fail. If the file no longer has a
+service, the server serves it until clients stop sending to it. The server refuses a
+file that removes two or more services or localities, if these are more than a third
+of all. It also refuses a file that removes more than half of the endpoints of a
+service that has at least 6. "isobar status" and the log show all of these, with a digest of the file.
 --confirm DIGEST applies the held removals of exactly that file, once. The admin
 interface must be writable. The exit status is 1 while something is held.`,
 		Example: "  isobar reload\n  isobar reload --confirm 3f1d9c02ab4e -m 'checkout was renamed'",

@@ -61,9 +61,9 @@ func (f *remoteFlags) registerServer(cmd *cobra.Command) {
 	if address == "" {
 		address = defaultAdmin
 	}
-	cmd.Flags().StringVar(&f.admin, "admin", address, "address of the admin interface, also from $"+adminEnv)
+	cmd.Flags().StringVar(&f.admin, "admin", address, "address of the admin interface; also from $"+adminEnv)
 	fs := cmd.Flags()
-	fs.StringVar(&f.token, "token-file", os.Getenv(tokenEnv), "file with the bearer token to show, also from $"+tokenEnv)
+	fs.StringVar(&f.token, "token-file", os.Getenv(tokenEnv), "file with the bearer token; also from $"+tokenEnv)
 	fs.StringVar(&f.tls.CA, "ca", os.Getenv(caEnv), "authorities (PEM) that sign the server's certificate, for https; also from $"+caEnv)
 	fs.StringVar(&f.tls.Cert, "cert", os.Getenv(certEnv), "client certificate (PEM); also from $"+certEnv)
 	fs.StringVar(&f.tls.Key, "key", os.Getenv(keyEnv), "the key of --cert (PEM); also from $"+keyEnv)

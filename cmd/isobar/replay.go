@@ -32,15 +32,15 @@ func replayCommand() *cobra.Command {
 		Use:   "replay FILE",
 		Short: "Repeat the decisions of a recording, under the same or another configuration",
 		Long: `Repeat all decisions of a trace of "isobar record". Every plan must equal the
-recorded one, byte for byte; the command names the first that differs, and the exit
-status is 1.
+recorded one, byte for byte. If a plan differs, the command names the first one that
+does, and the exit status is 1.
 
 With -c or --set, the command also decides under another configuration or policy,
 at the same demand and health, and compares both: utilization, mean latency, traffic
-between zones and regions, drops, and how much moves. The services of -c replace the
-services of the same names, and its network replaces the recorded one. A trace does
-not contain what clients would have done under other plans: demand and adherence of
-clients stay as recorded.`,
+between zones and regions, drops, and moves. The services of -c replace the services
+of the same names, and its network replaces the recorded one. A trace does not show
+how clients would have reacted to other plans: demand and adherence of clients stay
+as recorded.`,
 		Example: "  isobar replay monday.trace\n  isobar replay monday.trace -c changed.yaml\n" +
 			"  isobar replay monday.trace --set policy=waterfall-by-region --set checkout:max_shed=0.2",
 		Args: cobra.ExactArgs(1),
@@ -55,7 +55,7 @@ clients stay as recorded.`,
 	flags.output.register(cmd)
 	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "configuration file to decide with for comparison; - is standard input")
 	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "setting to decide with for comparison, as KEY=VALUE or SERVICE:KEY=VALUE; repeatable")
-	cmd.Flags().BoolVarP(&flags.quiet, "quiet", "q", false, "no line for each plan")
+	cmd.Flags().BoolVarP(&flags.quiet, "quiet", "q", false, "do not print a line for each plan")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json") // fails only for a flag that is not there
 	return cmd
 }

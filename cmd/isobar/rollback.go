@@ -40,7 +40,7 @@ shares before and after. The admin interface must be writable.`,
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "even if present demand does not fit under the ceilings")
+	cmd.Flags().BoolVar(&force, "force", false, "roll back even if the present demand does not fit under the ceilings")
 	cmd.ValidArgsFunction = flags.completeServices(1)
 	return cmd
 }

@@ -59,7 +59,7 @@ standard input. The same scenario and seed give the same result, byte for byte.`
 	flags.output.register(cmd)
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", nil, "policies to run, by name (default: all)")
 	cmd.Flags().Uint64Var(&flags.seed, "seed", 0, "seed instead of the scenario's")
-	cmd.Flags().StringVar(&flags.html, "html", "", "write a page with charts to this `file`, too")
+	cmd.Flags().StringVar(&flags.html, "html", "", "also write a page with charts to this `file`")
 	cmd.Flags().StringVar(&flags.record, "record", "", "write Isobar's decisions and their inputs to this `file`, for isobar replay")
 	_ = cmd.MarkFlagFilename("html", "html") // these fail only for a flag that is not there
 	_ = cmd.MarkFlagFilename("record")

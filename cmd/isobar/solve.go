@@ -30,8 +30,8 @@ lower bound on the objective of any assignment.
       latency_ms: [{from: us-east/b, to: eu-west/a, ms: 80}]    # every pair that is needed
       egress:     [{from: us-east/b, to: eu-west/a, price: 0.02}]
 
-A locality may also have queues (default 1), ceiling (0.8) and background (0),
-a source allowed: [localities], a service max_shed (0) and
+A locality may also have queues (default 1), ceiling (0.8) and background (0).
+A source may have allowed: [localities]. A service may have max_shed (0) and
 
         calls:      [{service: payment, per_request: 0.8}]
 

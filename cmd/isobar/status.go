@@ -65,7 +65,7 @@ The exit status tells scripts:
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().BoolVar(&strict, "strict", false, "exit with status 1 for notices, too")
+	cmd.Flags().BoolVar(&strict, "strict", false, "also exit with status 1 for notices")
 	return cmd
 }
 

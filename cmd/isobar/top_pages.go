@@ -29,7 +29,7 @@ type topDetail struct {
 
 const topHelp = `Keys
   up, down, j, k      choose a service
-  page up, page down  a screen further
+  page up, page down  one screen up or down
   g, G                first, last
   Enter               the chosen service: localities and sources
   u d s x n           sort by utilization, demand, shift, drops, name
@@ -41,12 +41,12 @@ Columns
   REQ/S    requests/s that clients want to send
   FULLEST  the locality with the highest utilization by the plan in force
   USED     its utilization
-  SHIFT    part of the demand that is sent elsewhere than to the nearest locality
-  MOVING   part of the demand that has yet to move to where it is wanted
-  DROP     part of the demand that clients are told to drop
-  HEALTHY  endpoints that take traffic, of all
-  COVER    part of the demand that clients reported just now
-  GAP      cost above the optimum, at most
+  SHIFT    part of the demand that does not go to the nearest locality
+  MOVING   part of the demand whose shares still differ from the target
+  DROP     part of the requests that Isobar makes clients drop
+  HEALTHY  endpoints that take traffic, and all endpoints
+  COVER    part of the known demand whose clients report
+  GAP      largest possible distance from the optimum
   STATE    paused, held, overflow (by how much Isobar raises the ceilings), nothing healthy`
 
 // openService shows the chosen service, and asks the server for it.

@@ -22,7 +22,7 @@ func whatifCommand() *cobra.Command {
 	var lose, drain, demand, capacity []string
 	cmd := &cobra.Command{
 		Use:   "whatif",
-		Short: "Show the effect of a lost or drained locality, more demand or another capacity, publishing nothing",
+		Short: "Show the effect of a lost or drained locality, more demand or another capacity, without publishing anything",
 		Long: `Ask a running server how its plan would change if regions, zones or localities
 were lost, endpoints were drained, or demand or declared capacity changed. You can
 combine these. The output has utilization, drops, mean latency and shares now,

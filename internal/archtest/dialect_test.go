@@ -81,6 +81,11 @@ var retired = []phrase{
 	{`\b[Ww]hat (?:is|was|are|were) (?:in progress|usual|what|issued|refused|believed|in use|in force|proven|newest)\b`,
 		`name the thing: "requests in progress", "the newest views"`},
 	{`\b(?:compares?|compared|takes? it|counts?) (?:with|from|up to) what\b`, `name the thing after the preposition`},
+	{`, too(?:[.:;,)]| \||$)`, `"also", before the verb or the object`},
+	{`\bover (?:a |the )?restarts?\b`, `"across restarts"`},
+	{`\bsome (?:more )?(?:hundred|thousand|percent|seconds|minutes|hours|days|milliseconds|[KMG]iB)\b`, `"a few"`},
+	{`\bwithout you\b`, `"by itself", "automatically"`},
+	{`\b(?:can|could|will|must) therefore not\b`, `begin with "Therefore"`},
 }
 
 // inMessages are looked for in texts of the code only: comments still have them.
@@ -263,6 +268,10 @@ func TestDialectIsFound(t *testing.T) {
 		"Shares settled after 220 s.",
 		"Isobar goes on holding removals.",
 		"It takes it from what ended and what is in progress.",
+		"The log has the reason, too.",
+		"Endpoints stay, even over restarts.",
+		"Weights are held for some seconds.",
+		"Clients retry without you.",
 	} {
 		if len(dialectIn(prose(text), slices.Concat(phrases, retired))) == 0 {
 			t.Errorf("nothing found in %q", text)

@@ -131,8 +131,8 @@ var operatorPages = map[string][]pageCommand{
 		{line: "isobar replay monday.trace -c changed.yaml", prints: "WHAT IF"},
 		{line: "isobar replay monday.trace --set policy=waterfall-by-region", prints: "WHAT IF"},
 		{line: "isobar replay monday.trace --set checkout:max_shed=0.2 --set checkout:ceiling=0.7", prints: "WHAT IF"},
-		{line: "isobar record -o shared.trace --for 10m --anonymise             # of a recording", as: "isobar record -o shared.trace --for 3s --anonymise", prints: "shared.trace"},
-		{line: "isobar record -o shared.trace --anonymise --from monday.trace   # of an existing trace", as: "isobar record -o shared.trace --anonymise --from monday.trace && ls shared.trace", prints: "shared.trace"},
+		{line: "isobar record -o shared.trace --for 10m --anonymise             # a new recording", as: "isobar record -o shared.trace --for 3s --anonymise", prints: "shared.trace"},
+		{line: "isobar record -o shared.trace --anonymise --from monday.trace   # an existing trace", as: "isobar record -o shared.trace --anonymise --from monday.trace && ls shared.trace", prints: "shared.trace"},
 	},
 	"docs/how-to/replicas.md": {
 		{line: "isobar check -c isobar.yaml", prints: "isobar.yaml"},
@@ -165,7 +165,7 @@ var operatorPages = map[string][]pageCommand{
 		{line: "isobar whatif --drain @us-east/b                            # all services there", prints: "checkout"},
 		{line: "isobar whatif --demand +20%                                 # of all sources and services", prints: "1 service"},
 		{line: "isobar whatif --demand checkout=+20% --demand checkout@eu=+50% --demand @us-east=-10%", prints: "1 service"},
-		{line: "isobar whatif --capacity checkout@us-east/b=-50%            # of what is declared: max_rate and concurrency", prints: "checkout"},
+		{line: "isobar whatif --capacity checkout@us-east/b=-50%            # of the declared max_rate and concurrency", prints: "checkout"},
 	},
 	"docs/reference/client-status.md": {
 		{line: `grpcurl -plaintext -d '{"node_matchers": [{"node_id": {"prefix": "web-"}}], "exclude_resource_contents": true}' 127.0.0.1:18000 envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus`, prints: `"web-`},

@@ -94,7 +94,7 @@ func (s *site) noteReports(r *relay) {
 	}
 	note("`total_issued_requests` " + pick(f.issued, "is set", "is missing: Isobar computes it from completed and active requests"))
 	note("node in load reports: " + pick(f.nodeLater, "in each message", "in the first message of a stream only"))
-	note("node in discovery requests: " + pick(f.nodeLaterADS, "in later ones, too", "in the first one of a stream only"))
+	note("node in discovery requests: " + pick(f.nodeLaterADS, "also in later ones", "only in the first one of a stream"))
 	switch f.dropped {
 	case f.droppedWithCause:
 		note("`total_dropped_requests` includes drops by category")
