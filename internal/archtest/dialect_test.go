@@ -81,6 +81,12 @@ var retired = []phrase{
 	{`\b[Ww]hat (?:is|was|are|were) (?:in progress|usual|what|issued|refused|believed|in use|in force|proven|newest)\b`,
 		`name the thing: "requests in progress", "the newest views"`},
 	{`\b(?:compares?|compared|takes? it|counts?) (?:with|from|up to) what\b`, `name the thing after the preposition`},
+	{`\b(?:of|from|into|over|than|with|multiplies) what\b`, `name the thing: "of the declared values", "over the localities that Isobar assigns"`},
+	{`, also (?:if|where|when)\b`, `"even if"`},
+	{`(?:^|[.:;(|] )Where (?:it|that|this|they|nothing|no|all|none)\b`, `"If"`},
+	{`\bof before\b`, `"from before the restart", "earlier"`},
+	{`\bwould not do\b`, `"would not suffice", "would not work"`},
+	{`\bone of both\b`, `"one of the two"`},
 }
 
 // inMessages are looked for in texts of the code only: comments still have them.
@@ -263,6 +269,12 @@ func TestDialectIsFound(t *testing.T) {
 		"Shares settled after 220 s.",
 		"Isobar goes on holding removals.",
 		"It takes it from what ended and what is in progress.",
+		"A factor multiplies what is declared.",
+		"The locality keeps a share, also if it is full.",
+		"Where that does not suffice, steps double.",
+		"The load reports of before it count.",
+		"The number of the last write would not do.",
+		"From other machines it needs one of both.",
 	} {
 		if len(dialectIn(prose(text), slices.Concat(phrases, retired))) == 0 {
 			t.Errorf("nothing found in %q", text)
