@@ -122,20 +122,20 @@ type CircuitBreakers struct {
 // instead of a path.
 const SystemCA = "system"
 
-// EndpointTLS is how clients use TLS with endpoints. Paths are those of files
-// at the client.
+// EndpointTLS configures TLS between clients and endpoints. Paths are those of files on the client's
+// machine.
 type EndpointTLS struct {
 	SNI string `json:"sni,omitempty"` // server name that the client sends; "" = none
 	CA  string `json:"ca,omitempty"`  // path of the authorities, or [SystemCA]
-	// SubjectAltNames are the names of which the endpoint's certificate must have
-	// one, never empty: URIs such as SPIFFE IDs, IP addresses or DNS names.
-	// A URI may end with a *, which stands for any text.
+	// SubjectAltNames are the accepted names, one of which the endpoint's certificate must have;
+	// never empty: URIs such as SPIFFE IDs, IP addresses or DNS names. A URI may end with a *, which
+	// stands for any text.
 	SubjectAltNames []string `json:"subject_alt_names,omitempty"`
 	Cert            string   `json:"cert,omitempty"` // path of the client's certificate; "" = none
 	Key             string   `json:"key,omitempty"`  // path of its key
 
-	// GRPC says what gRPC clients are sent, which can't read these files from a
-	// cluster; nil = nothing, they use the credentials of their program.
+	// GRPC gives the settings for gRPC clients, which can't read these files from a cluster; nil =
+	// none: they use the credentials of their program.
 	GRPC *CertificateProviders `json:"grpc,omitempty"`
 }
 
@@ -190,9 +190,8 @@ type ClusterSettings struct {
 	CircuitBreakers  CircuitBreakers  `json:"circuit_breakers,omitzero"`
 	LBPolicy         LBPolicy         `json:"lb_policy,omitzero"`
 	OutlierDetection OutlierDetection `json:"outlier_detection,omitzero"`
-	// HealthyPanicThreshold is the share of usable endpoints of a priority, in
-	// percent, below which Envoy uses all of them; nil =
-	// DefaultHealthyPanicThreshold, 0 = it never does.
+	// HealthyPanicThreshold is the percentage of usable endpoints of a priority below which Envoy
+	// uses all of them; nil = DefaultHealthyPanicThreshold, 0 = never.
 	HealthyPanicThreshold *uint32 `json:"healthy_panic_threshold,omitempty"`
 }
 

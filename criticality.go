@@ -60,18 +60,18 @@ func (c *Class) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// ClientClass says of which class a client service is.
+// ClientClass gives the class of a client service.
 type ClientClass struct {
 	Client string `json:"client"` // node.cluster, or the beginning of it before a *
 	Class  Class  `json:"class"`
 }
 
-// Criticality says whose requests are shed first where a service sheds. It is
-// immutable once it is part of a [Topology].
+// Criticality says which clients' requests are shed first if a service sheds. It is immutable once
+// it is part of a [Topology].
 type Criticality struct {
 	Clients []ClientClass `json:"clients"` // the one that names a client exactly counts, else the longest
-	// MaxShed is, by class, the most that may be dropped of its own demand, 0 to
-	// 1; never more of a class than of one that matters less.
+	// MaxShed is, by class, the highest fraction of the class's demand that may be dropped, 0 to 1;
+	// a class never has a higher value than a less important class.
 	MaxShed ClassFractions `json:"max_shed"`
 }
 

@@ -62,15 +62,15 @@ func (h *HealthStatus) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// HealthOverride is the health of one endpoint as an operator set it, in place
-// of what the configuration and checkers say.
+// HealthOverride is the health of one endpoint as an operator set it, which overrides the
+// configuration and checkers.
 type HealthOverride struct {
 	Service  string       `json:"service"`
 	Address  string       `json:"address"`
 	Locality Locality     `json:"locality"` // zero while no configuration names the endpoint
 	Status   HealthStatus `json:"status"`
 	Since    time.Time    `json:"since,omitzero"` // zero: not known
-	Who      string       `json:"who,omitempty"`  // who set it; empty: not known
+	Who      string       `json:"who,omitempty"`  // operator who set it; empty: not known
 	Reason   string       `json:"reason,omitempty"`
 }
 

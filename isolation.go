@@ -124,8 +124,8 @@ func (g *LocalityGlob) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Residency says where requests of some clients may go; nowhere else, also
-// when that leaves them nothing.
+// Residency lists the localities to which requests of some clients may go; they go nowhere else,
+// even if no listed locality is usable.
 type Residency struct {
 	From  LocalityGlob   `json:"from"`
 	Allow []LocalityGlob `json:"allow"`

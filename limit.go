@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// Limit is a dimension of capacity beside max_rate: a quantity of the endpoints
-// of a locality that must not go above Max. The limit that allows the least
-// counts.
+// Limit is a dimension of capacity in addition to max_rate: a quantity of the endpoints of a
+// locality that must not exceed Max. The strictest limit counts.
 type Limit struct {
 	Metric string  `json:"metric"` // see ParseLimitMetric
 	Max    float64 `json:"max"`    // of an endpoint, in the metric's own unit; > 0
-	// DryRun works the limit out and shows what it would do, and no more.
+	// DryRun computes the limit and shows its effect, but does not apply it.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 

@@ -57,17 +57,16 @@ func (m *Mode) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Promotion says when a service in mode auto goes a step further, from observe
-// to bounded to full, and when it goes a step back. Zero fields stand for the
-// defaults.
+// Promotion says when a service in mode auto goes a step forward, from observe to bounded to full,
+// and when it goes a step back. Zero fields stand for the defaults.
 type Promotion struct {
-	// Score is the least score of a window that speaks for a step further, (0, 1].
+	// Score is the lowest score of a window that counts towards a step forward, (0, 1].
 	Score float64 `json:"score,omitempty"`
 	// Rollback is the score of a window below which the service goes a step back;
 	// below Score.
 	Rollback float64 `json:"rollback,omitempty"`
-	// Windows is how many windows in a row it takes for a step further; each step
-	// back that was not made good for doubles it.
+	// Windows is the number of consecutive windows for a step forward; each step back doubles it
+	// until good windows compensate for it.
 	Windows int `json:"windows,omitempty"`
 	// Until is the furthest mode: full or bounded.
 	Until Mode `json:"until,omitzero"`

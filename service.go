@@ -29,17 +29,17 @@ type Endpoint struct {
 	Details *EndpointDetails `json:"-"`                             // nil = none; in JSON its fields stand here
 }
 
-// ServiceLocality is what a service has in one locality.
+// ServiceLocality is the part of a service in one locality.
 type ServiceLocality struct {
 	Locality       Locality   `json:"locality"`
 	MaxRate        float64    `json:"max_rate,omitempty"`        // requests/s of all endpoints together; 0 = not declared
 	Concurrency    float64    `json:"concurrency,omitempty"`     // of all endpoints together; 0 = not declared
-	Ceiling        float64    `json:"ceiling,omitempty"`         // utilization not to exceed, (0, 1]; 0 = DefaultCeiling
+	Ceiling        float64    `json:"ceiling,omitempty"`         // highest planned utilization, (0, 1]; 0 = DefaultCeiling
 	CapacityScaler float64    `json:"capacity_scaler,omitempty"` // multiplies the capacity; 0 = 1
-	UnmanagedLoad  float64    `json:"unmanaged_load,omitempty"`  // requests/s from clients that neither report nor obey
+	UnmanagedLoad  float64    `json:"unmanaged_load,omitempty"`  // requests/s from clients that neither report nor follow their shares
 	Weight         float64    `json:"weight,omitempty"`          // of policy fixed; 0 = gets traffic only when none with a weight is healthy
-	Preferred      bool       `json:"preferred,omitempty"`       // filled before localities that are not
-	Metadata       Metadata   `json:"metadata,omitempty"`        // goes to clients as it is
+	Preferred      bool       `json:"preferred,omitempty"`       // filled before other localities
+	Metadata       Metadata   `json:"metadata,omitempty"`        // goes to clients unchanged
 	Endpoints      []Endpoint `json:"endpoints"`                 // in the order of the configuration
 }
 
@@ -57,28 +57,27 @@ type Service struct {
 	Policy    Policy      `json:"policy,omitzero"`
 	Isolation Isolation   `json:"isolation,omitzero"`
 	Residency []Residency `json:"residency,omitempty"`
-	// FailoverThreshold is the share of healthy endpoints below which a locality
-	// keeps a part of its traffic only, with policies that have one
-	// ([Policy.FailsOver]); (0, 1].
+	// FailoverThreshold is the fraction of healthy endpoints below which a locality keeps only a
+	// part of its traffic, with policies that use it ([Policy.FailsOver]); (0, 1].
 	FailoverThreshold float64 `json:"failover_threshold,omitempty"` // 0 = DefaultFailoverThreshold
 
 	Promote     Promotion    `json:"promote,omitzero"`      // mode auto only
 	MaxShift    float64      `json:"max_shift,omitempty"`   // percentage points; mode bounded only; 0 = DefaultMaxShift
 	MaxShed     float64      `json:"max_shed,omitempty"`    // fraction of demand that may be dropped, [0, 1)
-	Criticality *Criticality `json:"criticality,omitempty"` // whose requests are dropped first; nil = all alike
-	// CapacityTrust says what plans go by where the declared capacity and what
-	// requests experience differ; empty = observed.
+	Criticality *Criticality `json:"criticality,omitempty"` // order in which requests are dropped; nil = no classes
+	// CapacityTrust says which capacity plans use if the declared capacity and the estimate from
+	// requests differ; empty = observed.
 	CapacityTrust CapacityTrust     `json:"capacity_trust,omitempty"`
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS
-	ErrorCostMS   float64           `json:"error_cost_ms,omitempty"`   // what a failed request counts as, beside its latency; 0 = DefaultErrorCostMS
+	ErrorCostMS   float64           `json:"error_cost_ms,omitempty"`   // cost of a failed request, in addition to its latency; 0 = DefaultErrorCostMS
 	ORCA          ORCA              `json:"orca,omitzero"`             // endpoints report ORCA; clients weigh them by it
 	Localities    []ServiceLocality `json:"localities"`                // sorted, unique
 	Calls         []Call            `json:"calls,omitempty"`
-	// Limits are dimensions of capacity beside max_rate, at most MaxLimits, each
-	// metric at most once to act and once as a dry run.
+	// Limits are dimensions of capacity in addition to max_rate, at most MaxLimits, each metric at
+	// most once in force and once as a dry run.
 	Limits []Limit `json:"limits,omitempty"`
 
-	HealthChecks []HealthCheck `json:"health_checks,omitempty"` // none: health is what the configuration and operators say
+	HealthChecks []HealthCheck `json:"health_checks,omitempty"` // none: the configuration and operators set the health
 	Checkers     Checkers      `json:"checkers,omitzero"`
 
 	Assignment      AssignmentSettings `json:"assignment,omitzero"`

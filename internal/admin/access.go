@@ -260,8 +260,8 @@ func (s *access) getAccess(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, out)
 }
 
-// Access is the body of GET /v1/access: which requests the interface takes
-// from this caller. The refusal of a write names a missing role.
+// Access is the body of GET /v1/access: the requests that the interface accepts from this caller.
+// The refusal of a write names a missing role.
 type Access struct {
 	Writable bool   `json:"writable"`
 	Token    string `json:"token"` // which requests need the bearer token: "none", "writes" or "all"

@@ -19,7 +19,7 @@ import (
 type DrainRequest struct {
 	plan.Drain
 
-	Who    string `json:"who,omitempty"` // empty: the address that the request came from
+	Who    string `json:"who,omitempty"` // empty: the address of the sender
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -81,7 +81,7 @@ func (s *conditionalWrites) asSeen(w http.ResponseWriter, r *http.Request, name 
 	}
 	if name == "" {
 		fail(w, http.StatusBadRequest, Problem{
-			Error: "an order for all services has no state to match", Place: "If-Match", Fix: "leave the header out, or name a service",
+			Error: "a request for all services has no state to match", Place: "If-Match", Fix: "leave the header out, or name a service",
 		})
 		return nil, false
 	}

@@ -152,7 +152,7 @@ var codes = []CodeInfo{
 	{LocalityOverloaded, Warning, "a locality is planned above its declared capacity"},
 	{LocalityDrained, Warning, "a locality has too few healthy endpoints and gets no traffic; a notice if operators took all its endpoints out of traffic"},
 	{LocalityUnhealthy, Warning, "no endpoint of a locality is healthy"},
-	{EndpointsUnhealthy, Warning, "some endpoints of a locality are unhealthy; a notice if they are less than a fifth"},
+	{EndpointsUnhealthy, Warning, "some endpoints of a locality are unhealthy; a notice if they are fewer than a fifth"},
 	{LocalityFailsPartly, Warning, "more than 5% of the requests to a locality fail, but at most 1% of the service's requests"},
 	{EndpointFailing, Warning, "more than 10% of the requests to an endpoint fail, far more than at the other endpoints of its locality"},
 	{LocalityReturning, Warning, "a locality works again, and its share returns step by step"},

@@ -196,7 +196,7 @@ type Degraded struct {
 
 	Service string `json:"service"`
 	Reason  string `json:"reason"`
-	Binds   bool   `json:"binds"` // false: its mode, or its policy, does not look at what is missing
+	Binds   bool   `json:"binds"` // false: its mode or policy does not depend on the missing input
 }
 
 // degraded reports the input of a service that is most degraded.
@@ -213,13 +213,13 @@ func (b *statusBuilder) degraded(svc *plan.Service) {
 	}
 }
 
-// ReserveSummary shows which services would not stand the loss of a zone.
+// ReserveSummary shows which services would not survive the loss of a zone.
 type ReserveSummary struct {
-	AgeSeconds float64        `json:"age_seconds"` // of the plan that was looked at
-	Services   int            `json:"services"`    // of which it is known
-	Failing    int            `json:"failing"`     // of them, that would not stand it
-	AtLimit    int            `json:"at_limit"`    // of the others: a little above a ceiling, which they were not when they were last found to stand it
-	Worst      []plan.Reserve `json:"worst"`       // of those, at most maxHolds, sorted by name
+	AgeSeconds float64        `json:"age_seconds"` // of the plan for which the losses were simulated
+	Services   int            `json:"services"`    // services with a result
+	Failing    int            `json:"failing"`     // those of them that would not survive the loss
+	AtLimit    int            `json:"at_limit"`    // those of the others that are slightly above a ceiling now, but were not in the last check that they passed
+	Worst      []plan.Reserve `json:"worst"`       // those that fail, at most maxHolds, sorted by name
 }
 
 // reserves adds the check for losses; nothing before its first round.
@@ -242,20 +242,19 @@ func (b *statusBuilder) reserves(at time.Time, services []plan.Reserve) {
 	b.N1 = out
 }
 
-// ScoreSummary shows how well what was predicted of the services agrees with
-// what was then seen.
+// ScoreSummary shows how well predictions for the services agree with later observations.
 type ScoreSummary struct {
-	Services int     `json:"services"` // that are scored
+	Services int     `json:"services"` // services with a score
 	Lowest   float64 `json:"lowest"`   // 0 to 1
 	Service  string  `json:"service"`  // with the lowest
 }
 
-// AutoSummary shows how far the services in mode auto have come.
+// AutoSummary shows the steps of the services in mode auto.
 type AutoSummary struct {
 	Observe int `json:"observe"`
 	Bounded int `json:"bounded"`
 	Full    int `json:"full"`
-	Back    int `json:"back"` // of these, services whose last step was one back
+	Back    int `json:"back"` // those of them whose last step was a step back
 }
 
 // auto takes a service into the summary. That one was demoted, an operator should

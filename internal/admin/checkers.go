@@ -126,7 +126,7 @@ type Checker struct {
 	Agent      string          `json:"agent"` // user agent and its version
 	Peer       string          `json:"peer"`  // remote address
 	Since      time.Time       `json:"since"`
-	APIVersion string          `json:"api_version"` // of the API that it speaks: v3, v2 or 2017
+	APIVersion string          `json:"api_version"` // transport API version of the checker: v3, v2 or 2017
 	Protocols  string          `json:"protocols"`
 	Polling    bool            `json:"polling,omitempty"`
 	Designated int             `json:"designated"` // endpoints that it is to probe

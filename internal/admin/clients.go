@@ -17,20 +17,20 @@ type Client struct {
 	Cluster        string                `json:"cluster"`
 	Locality       string                `json:"locality"`
 	Agent          string                `json:"agent"`       // user agent and its version
-	APIVersion     string                `json:"api_version"` // of the API that it speaks: v3, v2 or 2017
+	APIVersion     string                `json:"api_version"` // transport API version of the client: v3, v2 or 2017
 	Peer           string                `json:"peer"`        // remote address
 	ConnectedSince time.Time             `json:"connected_since"`
 	Streams        int                   `json:"streams"`         // for discovery, on its connection
 	Types          map[string]ClientType `json:"types"`           // by short name: lds, rds, cds, eds
-	Polls          bool                  `json:"polls,omitempty"` // it has no stream, but asks again and again, and shows then what it accepted
+	Polls          bool                  `json:"polls,omitempty"` // it has no stream, but polls, and names the accepted versions in each poll
 	InSync         bool                  `json:"in_sync"`         // everything sent was acknowledged
 	LRS            *ClientLRS            `json:"lrs,omitempty"`
 	ReportsTo      string                `json:"reports_to,omitempty"` // the other replica of the group that its load report stream goes to
-	// Missing holds services that the client asks for and that do not exist, sorted,
-	// at most 10 of each type of resource of a stream.
+	// Missing lists services that the client subscribes to and that do not exist, sorted, at most 10
+	// for each resource type of a stream.
 	Missing []MissingService `json:"missing,omitempty"`
-	// Deviates holds the services whose weights the client does not follow, as far as its
-	// load reports show.
+	// Deviates lists the services whose weights the client does not follow, according to its load
+	// reports.
 	Deviates []ClientDeviates `json:"deviates,omitempty"`
 }
 
@@ -44,7 +44,7 @@ type RemoteReports struct {
 	All     bool   // all replicas that are heard have told
 }
 
-// MissingService is a service that a client asks for and that does not exist.
+// MissingService is a service that a client subscribes to and that does not exist.
 type MissingService struct {
 	Name    string   `json:"name"`
 	Nearest []string `json:"nearest,omitempty"` // services that may be meant, the nearest first
@@ -59,21 +59,21 @@ func (m *MissingService) String() string {
 	return text
 }
 
-// ClientType is the state of one resource type of a client. Where it has several
-// streams for the type, versions and age are those of the stream that is
-// furthest behind or, where none is, that was told last.
+// ClientType is the state of one resource type of a client. If the client has several streams for
+// the type, versions and age are those of the stream that is furthest behind or, if none is behind,
+// of the stream that got the last response.
 type ClientType struct {
-	Subscribed   int      `json:"subscribed"`      // names; -1 for a wildcard
-	Names        []string `json:"names,omitempty"` // sorted; only where they are few
+	Subscribed   int      `json:"subscribed"`      // number of names; -1 for a wildcard
+	Names        []string `json:"names,omitempty"` // sorted; only if they are few
 	SentVersion  string   `json:"sent_version"`
 	AckedVersion string   `json:"acked_version"`
-	AgeSeconds   float64  `json:"age_seconds"`       // since the last acknowledgement; of what was sent while there was none
-	InSync       bool     `json:"in_sync"`           // it accepted everything that it should have
-	Waiting      bool     `json:"waiting,omitempty"` // what was sent last is not answered yet
-	// WaitingSeconds is for how long it is not answered.
+	AgeSeconds   float64  `json:"age_seconds"`       // since the last acknowledgement; before the first one, since the response
+	InSync       bool     `json:"in_sync"`           // it accepted all resources that it should have
+	Waiting      bool     `json:"waiting,omitempty"` // the client has not answered the last response yet
+	// WaitingSeconds is the time for which the client has not answered it.
 	WaitingSeconds float64 `json:"waiting_seconds,omitempty"`
 	Rejected       int     `json:"rejected,omitempty"`  // resources that the client has rejected and not accepted since
-	NACK           *NACK   `json:"last_nack,omitempty"` // the last refusal, also after the client recovered
+	NACK           *NACK   `json:"last_nack,omitempty"` // the last refusal, even after the client has recovered
 	Missing        int     `json:"missing,omitempty"`   // names of no service
 }
 
@@ -179,8 +179,8 @@ type ClientLRS struct {
 type ClientList struct {
 	Version string   `json:"version,omitempty"` // of the published plan
 	Clients []Client `json:"clients"`
-	// Deviating are the localities whose clients do not follow the weights of a service,
-	// also where no client stands out.
+	// Deviating are the localities whose clients do not follow the weights of a service, even if no
+	// single client stands out.
 	Deviating []DeviatingSource `json:"deviating,omitempty"`
 }
 
@@ -215,7 +215,7 @@ type DeviatingSource struct {
 	Text     string          `json:"text"` // a sentence that names the clients that stand out
 }
 
-// ClientDeviates says that the requests of a client do not go where its weights say.
+// ClientDeviates reports that the requests of a client do not go where its weights direct them.
 type ClientDeviates struct {
 	Service string  `json:"service"`
 	Points  float64 `json:"points"` // largest difference of a share, percent: at least this part of its requests goes elsewhere

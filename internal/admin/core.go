@@ -125,15 +125,15 @@ func (s *core) stalled() string {
 	return ""
 }
 
-// Published answers a write. With status 200 the plan of the version has it in
-// it; with 202 the write is kept, and Reason says why no plan has it yet.
+// Published answers a write. With status 200, the plan of this version contains the write; with 202,
+// the write is saved, and Reason says why no plan contains it yet.
 type Published struct {
 	Service          string                `json:"service,omitempty"`    // empty for the whole set
 	Revision         uint64                `json:"revision,omitempty"`   // of the object, as in its ETag; none after a delete
 	TopologyRevision uint64                `json:"topology_revision"`    // of all objects together
 	Version          string                `json:"version,omitempty"`    // of the plan that has the write in it
 	Reason           string                `json:"reason,omitempty"`     // with 202
-	Warnings         []Problem             `json:"warnings,omitempty"`   // the body holds, but likely not as it was meant
+	Warnings         []Problem             `json:"warnings,omitempty"`   // settings that are accepted, but are probably a mistake
 	Violations       []invariant.Violation `json:"violations,omitempty"` // why the plan kept an earlier assignment of the service
 	WaitedMS         float64               `json:"waited_ms"`            // until the plan was published, or given up
 }

@@ -28,12 +28,12 @@ type EndpointHealth struct {
 	Service    string              `json:"service"`
 	Address    string              `json:"address"`
 	Locality   isobar.Locality     `json:"locality"`
-	Configured isobar.HealthStatus `json:"configured"`         // what the service's object says
-	Health     isobar.HealthStatus `json:"health"`             // what clients are told by the published plan
-	Override   *HealthSet          `json:"override,omitempty"` // nil: no operator said anything
+	Configured isobar.HealthStatus `json:"configured"`         // health in the service's configuration
+	Health     isobar.HealthStatus `json:"health"`             // health that the published plan gives to clients
+	Override   *HealthSet          `json:"override,omitempty"` // nil: no operator has set it
 }
 
-// HealthSet is what an operator says of an endpoint.
+// HealthSet is the health that an operator sets for an endpoint.
 type HealthSet struct {
 	Status isobar.HealthStatus `json:"status"`
 	Since  time.Time           `json:"since,omitzero"` // zero: not known

@@ -10,40 +10,39 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// FlowList is the body of GET /v1/flows: which rate all services together send from
-// which places to which, by the published shares. Places are regions, or with ?from=
-// or ?to= the zones of those regions.
+// FlowList is the body of GET /v1/flows: the rates of all services together between places, by the
+// published shares. Places are regions, or with ?from= or ?to= the zones of those regions.
 type FlowList struct {
 	Version string      `json:"version"`
 	Places  []FlowPlace `json:"places"` // sorted by name
 	Flows   []Flow      `json:"flows"`  // sorted by from, then to; those without requests are left out
-	Zones   []FlowZone  `json:"zones"`  // in which a service has endpoints, sorted; with ?to= those of that region
+	Zones   []FlowZone  `json:"zones"`  // zones with endpoints, sorted; with ?to=, those of that region
 
-	LossAgeSeconds *float64 `json:"loss_age_seconds,omitempty"` // of the plan with which the losses of zones were played; missing: none was
-	LossOutdated   bool     `json:"loss_outdated,omitempty"`    // the plan of now has noticeably other utilization or capacity: the losses may do something else
+	LossAgeSeconds *float64 `json:"loss_age_seconds,omitempty"` // of the plan for which the losses of zones were simulated; missing: none was
+	LossOutdated   bool     `json:"loss_outdated,omitempty"`    // utilization or capacity has changed noticeably since: losses may have other effects
 }
 
 // FlowZone is a zone that can be lost.
 type FlowZone struct {
 	Zone   isobar.Locality `json:"zone"`
 	Serves float64         `json:"serves"`         // requests/s, for clients everywhere
-	Loss   *plan.ZoneLoss  `json:"loss,omitempty"` // missing: its loss was not played, such as where it serves nothing
+	Loss   *plan.ZoneLoss  `json:"loss,omitempty"` // missing: its loss was not simulated, for example because it serves nothing
 }
 
 // FlowPlace is a region or a zone.
 type FlowPlace struct {
-	Place  isobar.Locality `json:"place"` // zero: clients that told no locality
+	Place  isobar.Locality `json:"place"` // zero: clients without a locality
 	Sends  float64         `json:"sends"` // requests/s of the clients there that are served
 	Serves float64         `json:"serves"`
 	Hosts  bool            `json:"hosts"` // a service has endpoints there
 }
 
-// Flow is what is sent from one place to another.
+// Flow is the traffic from one place to another.
 type Flow struct {
 	From    isobar.Locality `json:"from"`
 	To      isobar.Locality `json:"to"`
 	Rate    float64         `json:"rate"`     // requests/s
-	PriceMS float64         `json:"price_ms"` // mean egress price of a request, in the milliseconds that it is weighed as
+	PriceMS float64         `json:"price_ms"` // mean egress price of a request, in milliseconds
 }
 
 // zoneFlows are the flows of a plan between zones. Immutable.

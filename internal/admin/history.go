@@ -41,7 +41,7 @@ type Moment struct {
 	Next    *time.Time      `json:"next,omitempty"`   // when the change after it was
 	Number  int             `json:"number"`           // of the change, from 1 on, oldest first
 	Count   int             `json:"count"`            // of all changes that are kept
-	Shares  *archive.Shares `json:"shares,omitempty"` // of the service after the change, where one is asked for
+	Shares  *archive.Shares `json:"shares,omitempty"` // of the service after the change, if the request names one
 }
 
 // Span is the body of GET /v1/history/span.

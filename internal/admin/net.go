@@ -18,8 +18,8 @@ type NetChange struct {
 	From         time.Time            `json:"from"`
 	To           time.Time            `json:"to"`
 	Count        int                  `json:"count"`           // of the changes from one moment on and before the other
-	Counted      int                  `json:"counted"`         // of those, how many the rest is about: the newest
-	Since        *time.Time           `json:"since,omitempty"` // when the first that is counted was made
+	Counted      int                  `json:"counted"`         // number of the newest changes, on which the other fields are based
+	Since        *time.Time           `json:"since,omitempty"` // time of the first counted change
 	EventCount   int                  `json:"event_count"`     // of the changes of health, of the configuration and by operators
 	Events       []archive.Mark       `json:"events"`          // of those, the 5 largest, largest first; why has causes only
 	ServiceCount int                  `json:"service_count"`   // services that changed

@@ -18,24 +18,24 @@ import (
 // OperatorRequest is the body of POST /v1/pause, /v1/resume, /v1/rollback and /v1/reload.
 type OperatorRequest struct {
 	Service string `json:"service,omitempty"` // empty: all services
-	Version string `json:"version,omitempty"` // of a rollback: where to return to
-	Confirm string `json:"confirm,omitempty"` // of a reload: the digest of what is held
-	Who     string `json:"who,omitempty"`     // empty: the address that the request came from
+	Version string `json:"version,omitempty"` // for a rollback: the version to return to
+	Confirm string `json:"confirm,omitempty"` // for a reload: the digest of the held removals
+	Who     string `json:"who,omitempty"`     // empty: the address of the sender
 	Reason  string `json:"reason,omitempty"`
-	Force   bool   `json:"force,omitempty"` // of a rollback: also where today's demand does not fit
+	Force   bool   `json:"force,omitempty"` // for a rollback: even if the present demand does not fit
 }
 
-// Operated answers a request of an operator: it is in force since the plan of the version.
+// Operated answers a request of an operator, which is in force since the plan of this version.
 type Operated struct {
 	Version  string      `json:"version"`
-	Paused   plan.Pauses `json:"paused"`            // everything that is paused now
-	Resumed  plan.Pauses `json:"resumed,omitempty"` // what a resume took back; absent = nothing was paused
+	Paused   plan.Pauses `json:"paused"`            // all present pauses
+	Resumed  plan.Pauses `json:"resumed,omitempty"` // pauses that a resume ended; absent = nothing was paused
 	Warnings []string    `json:"warnings,omitempty"`
 	// Changed are the services that a rollback changed, sorted by name.
 	Changed []RolledBack `json:"changed,omitempty"`
 }
 
-// RolledBack is what a rollback did to a service.
+// RolledBack is the effect of a rollback on a service.
 type RolledBack struct {
 	plan.ServiceChange
 
@@ -227,27 +227,27 @@ func (s *loopAPI) operated(w http.ResponseWriter, r *http.Request, what string, 
 	reply(w, http.StatusOK, out)
 }
 
-// HeldConfiguration is what of the configuration file is not in force, because
-// clients need what it removes.
+// HeldConfiguration is the part of the configuration file that is not in force, because clients use
+// what it removes.
 type HeldConfiguration struct {
-	Digest   string        `json:"digest"`            // of the file, by which an operator confirms it
-	Removes  string        `json:"removes,omitempty"` // how much the file removes; it is not in force at all then
+	Digest   string        `json:"digest"`            // digest of the file, with which an operator confirms it
+	Removes  string        `json:"removes,omitempty"` // how much the file removes, if no part of it is in force
 	Services []HeldService `json:"services"`          // that the file in force no longer has, sorted by name
 }
 
-// HeldService is served as before, although the configuration no longer has it.
+// HeldService is a service that is still served, although the configuration no longer has it.
 type HeldService struct {
 	Service string    `json:"service"`
 	Rate    float64   `json:"rate"`             // requests/s that clients send
 	Silent  int       `json:"silent,omitempty"` // clients that subscribe to it and report no load
 	Since   time.Time `json:"since"`
 
-	Confirm bool `json:"confirm,omitempty"` // it is served until an operator confirms the removal, also without load
+	Confirm bool `json:"confirm,omitempty"` // it is served until an operator confirms the removal, even without load
 }
 
 // Reloaded answers POST /v1/reload.
 type Reloaded struct {
-	Held *HeldConfiguration `json:"held,omitempty"` // what still is
+	Held *HeldConfiguration `json:"held,omitempty"` // the removals that are still held
 }
 
 // postReload answers POST /v1/reload. The request may confirm a digest.

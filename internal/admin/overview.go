@@ -21,34 +21,33 @@ type Overview struct {
 type ServiceOverview struct {
 	Name   string      `json:"name"`
 	Mode   isobar.Mode `json:"mode"`
-	Serves isobar.Mode `json:"serves"` // the mode itself, or how far mode auto has come
+	Serves isobar.Mode `json:"serves"` // the mode itself, or the step of mode auto
 	Demand float64     `json:"demand"`
-	// Fullest is the locality with the highest utilization of those that have
-	// capacity, by this plan; nil where none has.
+	// Fullest is the locality with the highest planned utilization, of those that have capacity; nil
+	// if none has.
 	Fullest   *FullestLocality `json:"fullest,omitempty"`
 	Healthy   int              `json:"healthy"`   // endpoints that take traffic
-	Draining  int              `json:"draining"`  // endpoints that an operator, the configuration or a provider takes out of traffic: no failure
+	Draining  int              `json:"draining"`  // endpoints that an operator, the configuration or a provider takes out of traffic: not a failure
 	Endpoints int              `json:"endpoints"` // all
-	// Shift is how much of the demand is sent elsewhere than to the nearest
-	// locality that takes traffic; Moving is how much has yet to move to where it
-	// is wanted.
+	// Shift is the fraction of the demand that does not go to the nearest locality that takes
+	// traffic; Moving is the fraction whose shares still differ from their targets.
 	Shift        float64     `json:"shift"`
 	Moving       float64     `json:"moving"`
-	Drop         float64     `json:"drop"` // what clients are told to drop
+	Drop         float64     `json:"drop"` // fraction that assignments make clients drop
 	Hold         string      `json:"hold,omitempty"`
 	Paused       *plan.Pause `json:"paused,omitempty"`
 	Solved       bool        `json:"solved"` // false: without demand; then Gap is 0
-	Gap          float64     `json:"gap"`    // of what is served from the optimum, at most
+	Gap          float64     `json:"gap"`    // largest possible distance of the served assignment from the optimum
 	CeilingScale float64     `json:"ceiling_scale"`
 	Coverage     float64     `json:"coverage"`
-	Score        *float64    `json:"score,omitempty"` // of what was predicted against what was seen; nil while there is too little to tell
+	Score        *float64    `json:"score,omitempty"` // of predictions compared with observations; nil while data is insufficient
 
-	// Where the requests are served, by the published shares, and what that costs.
-	CrossZone   float64 `json:"cross_zone"`   // share that is served in another zone than the client's, other regions included
-	CrossRegion float64 `json:"cross_region"` // share that is served in another region
-	EgressMS    float64 `json:"egress_ms"`    // mean egress price of a request, in the milliseconds that it is weighed as
-	// P99MS estimates the 99th percentile of network latency and waiting together:
-	// each locality queues as M/M/c, as the solver has it. 0 without demand.
+	// Where requests are served according to the published shares, and the cost of this.
+	CrossZone   float64 `json:"cross_zone"`   // fraction that is served in another zone than the client's, including other regions
+	CrossRegion float64 `json:"cross_region"` // fraction that is served in another region
+	EgressMS    float64 `json:"egress_ms"`    // mean egress price of a request, in milliseconds
+	// P99MS estimates the 99th percentile of network latency plus queueing delay, with an M/M/c
+	// queue for each locality, as in the solver. 0 without demand.
 	P99MS float64 `json:"p99_ms"`
 }
 

@@ -25,7 +25,7 @@ type PlanView struct {
 	LowerBound       float64               `json:"lower_bound"`
 	Gap              float64               `json:"gap"`
 	ExcessMS         float64               `json:"excess_ms"`
-	PlanGap          float64               `json:"plan_gap"` // the gap of what is served, paced and rounded
+	PlanGap          float64               `json:"plan_gap"` // gap of the served assignment, which is paced and rounded
 	Violations       []invariant.Violation `json:"violations"`
 	Services         []ServiceView         `json:"services"` // sorted by name
 }
@@ -35,7 +35,7 @@ type ServiceView struct {
 	Name         string        `json:"name"`
 	Mode         isobar.Mode   `json:"mode"`
 	Policy       isobar.Policy `json:"policy"`
-	PolicyGap    float64       `json:"policy_gap,omitempty"` // what a policy other than latency costs above the bound, as a fraction of its cost
+	PolicyGap    float64       `json:"policy_gap,omitempty"` // additional cost of a policy other than latency above the bound, as a fraction of its cost
 	PolicyMS     float64       `json:"policy_ms,omitempty"`  // the same in mean latency above the solution's
 	Coverage     float64       `json:"coverage"`
 	Hold         string        `json:"hold,omitempty"`
@@ -44,14 +44,14 @@ type ServiceView struct {
 	Gap          float64       `json:"gap"`
 	ExcessMS     float64       `json:"excess_ms"`
 	PlanGap      float64       `json:"plan_gap"`
-	CeilingScale float64       `json:"ceiling_scale"`           // 1 = everything fits beneath the ceilings
-	Drop         float64       `json:"drop"`                    // fraction that clients are told to drop
+	CeilingScale float64       `json:"ceiling_scale"`           // 1 = everything fits below the ceilings
+	Drop         float64       `json:"drop"`                    // fraction that the assignment makes clients drop
 	RequestLimit uint32        `json:"request_limit,omitempty"` // requests that each client may have in progress; 0 = Isobar sets no limit
 	Checked      bool          `json:"checked"`                 // it has health checks: GET /v1/verdicts has the verdicts
 	Localities   []SiteView    `json:"localities"`              // sorted
 	Sources      []SourceView  `json:"sources"`                 // sorted
 
-	HealthOverrides []isobar.HealthOverride `json:"health_overrides,omitempty"` // what operators say now, sorted by address
+	HealthOverrides []isobar.HealthOverride `json:"health_overrides,omitempty"` // health that operators have set, sorted by address
 }
 
 // SiteView is one locality of a service.
@@ -71,7 +71,7 @@ type SiteView struct {
 	Unreachable     bool            `json:"unreachable,omitempty"`
 }
 
-// SourceView is what the clients of one locality get.
+// SourceView is the assignment of the clients of one locality.
 type SourceView struct {
 	Source     isobar.Locality `json:"source"`
 	Demand     float64         `json:"demand"`
@@ -83,8 +83,8 @@ type SourceView struct {
 // ShareView is a locality's share of a source's traffic.
 type ShareView struct {
 	Locality  isobar.Locality `json:"locality"`
-	Target    float64         `json:"target"`    // what the solver, or another policy, wants
-	Published float64         `json:"published"` // what clients are told
+	Target    float64         `json:"target"`    // target of the solver, or of another policy
+	Published float64         `json:"published"` // published share
 }
 
 // WeightView is a locality's weight within a priority.
@@ -212,17 +212,17 @@ func at(x []float64, i int) float64 {
 	return 0
 }
 
-// CapacityList is the body of GET /v1/capacity?service=NAME: what each locality of
-// a service can serve.
+// CapacityList is the body of GET /v1/capacity?service=NAME: the capacity of each locality of a
+// service.
 type CapacityList struct {
 	Service    string                   `json:"service"`
 	Version    string                   `json:"version"` // of the plan
 	Trust      isobar.CapacityTrust     `json:"capacity_trust"`
 	Localities []plan.CapacityExplained `json:"localities"`
-	LeftOut    []LeftOutClient          `json:"left_out"` // clients whose requests in progress are not counted
+	LeftOut    []LeftOutClient          `json:"left_out"` // clients whose requests in progress do not count
 }
 
-// LeftOutClient is a client whose requests in progress are not counted.
+// LeftOutClient is a client whose requests in progress do not count.
 type LeftOutClient struct {
 	Source isobar.Locality `json:"source"`
 	Node   string          `json:"node"` // node.id

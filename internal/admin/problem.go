@@ -9,15 +9,14 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Problem is the body of every answer that is an error: what is wrong, where,
-// and what to do about it.
+// Problem is the body of every error: the error, its place, and its fix.
 type Problem struct {
 	Error    string    `json:"error"`
-	Place    string    `json:"place,omitempty"` // what in the request it is about
+	Place    string    `json:"place,omitempty"` // part of the request with the problem
 	Fix      string    `json:"fix,omitempty"`
-	Owner    string    `json:"owner,omitempty"`    // with 409: who owns the service
-	Revision uint64    `json:"revision,omitempty"` // with 412: the revision that stands
-	Problems []Problem `json:"problems,omitempty"` // the parts, where there are several
+	Owner    string    `json:"owner,omitempty"`    // with 409: the owner of the service
+	Revision uint64    `json:"revision,omitempty"` // with 412: the present revision
+	Problems []Problem `json:"problems,omitempty"` // single problems, if there are several
 }
 
 // InputError is everything that is wrong with a body. It wraps

@@ -73,7 +73,7 @@ func (s *replicaAPI) carryOut(ctx context.Context, o Forwarded) (status int, bod
 	r, err := http.NewRequestWithContext(ctx, o.Method, o.Path, bytes.NewReader(o.Body))
 	a := &answer{header: http.Header{}, code: http.StatusOK}
 	if err != nil || !s.carries(r) {
-		fail(a, http.StatusNotFound, Problem{Error: "no write that a replica passes on", Place: o.Path})
+		fail(a, http.StatusNotFound, Problem{Error: "replicas do not pass on such a request", Place: o.Path})
 		return a.code, a.body.Bytes()
 	}
 	r.RemoteAddr = o.Remote
@@ -102,15 +102,15 @@ type ReplicaGroup struct {
 	Name           string         `json:"name"`               // of the replica that answers
 	Role           string         `json:"role"`               // "alone" without a group: the rest is empty then
 	Since          time.Time      `json:"since"`              // of the role
-	Leader         string         `json:"leader,omitempty"`   // missing where no replica is known to lead
+	Leader         string         `json:"leader,omitempty"`   // missing if no leader is known
 	LedSince       time.Time      `json:"led_since,omitzero"` // when the leader's first plan came to this replica; missing if it did not see it
-	Awaits         string         `json:"awaits,omitempty"`   // where no leader is known, and the engine names one: which, and what has to happen
-	Epoch          uint64         `json:"epoch"`              // the newest that is known
+	Awaits         string         `json:"awaits,omitempty"`   // if no leader is known and the engine names one: which one, and what has to happen
+	Epoch          uint64         `json:"epoch"`              // newest known epoch
 	Engine         bool           `json:"engine_reached"`
 	Behind         bool           `json:"engine_behind,omitempty"`    // the engine lost claims that replicas saw
-	EngineWarnings []string       `json:"engine_warnings,omitempty"`  // what the engine will run out of
-	Removes        bool           `json:"removes"`                    // clients may be told that something is absent
-	Spare          int            `json:"failures_to_spare"`          // how many more replicas may fail before none is left that can lead
+	EngineWarnings []string       `json:"engine_warnings,omitempty"`  // warnings about the engine, such as little space
+	Removes        bool           `json:"removes"`                    // the replica may send clients removals
+	Spare          int            `json:"failures_to_spare"`          // number of replicas that may fail before none is left that can lead
 	Agreed         bool           `json:"configuration_agreed"`       // more than half of the group have the configuration of this replica
 	InForce        string         `json:"config_in_force,omitempty"`  // digest of the configuration that the plan is made with
 	Replicas       []ReplicaState `json:"replicas"`                   // sorted by name
@@ -136,7 +136,7 @@ type ReplicaState struct {
 	LoadReportStreams uint32   `json:"load_report_streams"`
 	Checkers          uint32   `json:"checkers"`
 	Clients           uint32   `json:"clients"`         // xDS clients that are connected to it
-	ClientsInSync     uint32   `json:"clients_in_sync"` // of them, those that accepted everything that they were sent
+	ClientsInSync     uint32   `json:"clients_in_sync"` // those of them that have accepted all responses
 	ConfigDigest      string   `json:"config_digest,omitempty"`
 	Unreachable       []string `json:"unreachable,omitempty"`      // replicas that it does not hear
 	Takeover          string   `json:"takeover_failure,omitempty"` // why it could not take over when it led last, until a replica can
@@ -239,13 +239,13 @@ func (g *ReplicaGroup) Attention() []Attention {
 
 // SteppedDown answers POST /v1/replicas/step-down.
 type SteppedDown struct {
-	Leader string `json:"leader"` // which replica was asked
+	Leader string `json:"leader"` // the replica that was asked
 }
 
 // AcceptedConfig answers POST /v1/replicas/accept-config.
 type AcceptedConfig struct {
-	Digest string `json:"digest"` // of the configuration that is in force now
-	Leader string `json:"leader"` // whose file it is
+	Digest string `json:"digest"` // of the configuration in force
+	Leader string `json:"leader"` // leader that has this file
 }
 
 // AcceptConfigRequest is the body of POST /v1/replicas/accept-config.

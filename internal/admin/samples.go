@@ -12,18 +12,18 @@ import (
 	"github.com/isobar-xds/isobar/internal/samples"
 )
 
-// SampleSeries is the body of GET /v1/samples: what the plans of the last hour or day
-// say of a service, or of all services together. All lists have the same length, one
-// entry for each step from begin on; null stands for a missing sample.
+// SampleSeries is the body of GET /v1/samples: values from the plans of the last hour or day for a
+// service, or for all services together. All lists have the same length, one entry for each step
+// from begin on; null stands for a missing sample.
 type SampleSeries struct {
 	Service     string           `json:"service,omitempty"` // none: all services together
 	Begin       time.Time        `json:"begin"`
 	StepSeconds float64          `json:"step_seconds"`
 	Demand      Numbers          `json:"demand"`       // requests/s
-	Drop        Numbers          `json:"drop"`         // fraction that clients are told to drop
-	Gap         Numbers          `json:"gap"`          // of what is served from the optimum, at most
-	CrossZone   Numbers          `json:"cross_zone"`   // share that is served in another zone, other regions included
-	CrossRegion Numbers          `json:"cross_region"` // share that is served in another region
+	Drop        Numbers          `json:"drop"`         // fraction that the assignment makes clients drop
+	Gap         Numbers          `json:"gap"`          // largest possible distance of the served assignment from the optimum
+	CrossZone   Numbers          `json:"cross_zone"`   // fraction that is served in another zone, including other regions
+	CrossRegion Numbers          `json:"cross_region"` // fraction that is served in another region
 	Localities  []LocalitySeries `json:"localities"`   // sorted; none for all services together
 	Marks       []SampleMark     `json:"marks,omitempty"`
 }
@@ -132,7 +132,7 @@ type MarkList struct {
 type MarkRequest struct {
 	Text string    `json:"text"`
 	At   time.Time `json:"at,omitzero"`   // zero: now
-	Who  string    `json:"who,omitempty"` // empty: the address that the request came from
+	Who  string    `json:"who,omitempty"` // empty: the address of the sender
 }
 
 const (

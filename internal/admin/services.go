@@ -17,7 +17,7 @@ type ServiceList struct {
 	Services []ServiceObject `json:"services"` // sorted by name
 }
 
-// ServiceObject is a service with its owner, and with what operators say of its
+// ServiceObject is a service with its owner, and with the health that operators set for its
 // endpoints.
 type ServiceObject struct {
 	isobar.Object

@@ -14,11 +14,11 @@ import (
 	"github.com/isobar-xds/isobar/internal/plural"
 )
 
-// Status is the body of GET /v1/status: is everything in order.
+// Status is the body of GET /v1/status: the state of the server.
 type Status struct {
 	OK        bool        `json:"ok"`             // nothing but notices needs attention
 	Attention []Attention `json:"attention"`      // the most severe first, at most maxAttention
-	More      int         `json:"more,omitempty"` // what needs attention beyond these
+	More      int         `json:"more,omitempty"` // number of further items
 
 	Version    string    `json:"version"` // of the plan in force; empty before the first
 	Made       time.Time `json:"made,omitzero"`
@@ -26,30 +26,30 @@ type Status struct {
 	Stopping   bool      `json:"stopping,omitempty"`
 
 	Ticks       uint64  `json:"ticks"`        // decisions since the start of the process
-	TickSeconds float64 `json:"tick_seconds"` // what the last one took
+	TickSeconds float64 `json:"tick_seconds"` // duration of the last decision
 
 	Services int           `json:"services"`
 	Demand   float64       `json:"demand"` // requests/s, of all services
 	Coverage float64       `json:"coverage"`
-	Holds    []Held        `json:"holds"`    // services whose weights are held, but for paused ones
+	Holds    []Held        `json:"holds"`    // services whose weights are held, except paused ones
 	Degraded []Degraded    `json:"degraded"` // services for which inputs are missing
 	Paused   plan.Pauses   `json:"paused"`   // by operators
 	Clients  ClientSummary `json:"clients"`
 	Checkers int           `json:"checkers"`
-	Unsaved  []string      `json:"unsaved"` // what can't be written to the state directory
+	Unsaved  []string      `json:"unsaved"` // state that can't be written to the state directory
 
 	Held *HeldConfiguration `json:"held,omitempty"` // of the configuration file
 
-	// UnknownClusters are those in load reports of the last minutes that are no
-	// services, sorted, at most 100.
+	// UnknownClusters are clusters in load reports of the last minutes that are not services,
+	// sorted, at most 100.
 	UnknownClusters []string `json:"unknown_clusters,omitempty"`
 
 	Certificates []Certificate `json:"certificates"` // that the server shows
 
-	Auto   *AutoSummary  `json:"auto,omitempty"`   // how far services in mode auto have come; nil: there are none
-	Scores *ScoreSummary `json:"scores,omitempty"` // what was predicted against what was seen; nil: too little to tell
+	Auto   *AutoSummary  `json:"auto,omitempty"`   // steps of services in mode auto; nil: there are none
+	Scores *ScoreSummary `json:"scores,omitempty"` // predictions compared with observations; nil: insufficient data
 
-	N1 *ReserveSummary `json:"n1,omitempty"` // what the loss of a zone would do; nil: not known
+	N1 *ReserveSummary `json:"n1,omitempty"` // effect of the loss of a zone; nil: not known
 }
 
 // Held is a service whose weights are held.
@@ -61,12 +61,12 @@ type Held struct {
 // ClientSummary counts the clients by state.
 type ClientSummary struct {
 	Total            int     `json:"total"`
-	Streams          int     `json:"streams"`            // of them all, for discovery
-	InSync           int     `json:"in_sync"`            // accepted what they were sent, or were sent it less than 2 s ago
-	Behind           int     `json:"behind"`             // something sent is not accepted yet
-	Refusing         int     `json:"refusing"`           // something sent was rejected and not accepted since
+	Streams          int     `json:"streams"`            // discovery streams of all clients
+	InSync           int     `json:"in_sync"`            // have accepted all responses, or got the last one less than 2 s ago
+	Behind           int     `json:"behind"`             // have not accepted a response yet
+	Refusing         int     `json:"refusing"`           // have rejected a response, and not accepted one since
 	Reporting        int     `json:"reporting"`          // have a load report stream
-	OldestAckSeconds float64 `json:"oldest_ack_seconds"` // of what clients that are behind were sent
+	OldestAckSeconds float64 `json:"oldest_ack_seconds"` // of the oldest response that clients have not accepted
 	OldestAck        string  `json:"oldest_ack,omitempty"`
 }
 

@@ -23,12 +23,12 @@ const maxNetReasons = 3
 // Net is what differs after a span of time from before it.
 type Net struct {
 	Count    int          // of the changes of the span
-	Counted  int          // of those, how many the rest is about: the newest
+	Counted  int          // number of the newest changes, on which the other fields are based
 	Since    time.Time    // of the first that is counted; zero: none
 	Services []NetService // that changed, sorted
 }
 
-// NetService is what differs of one service.
+// NetService is the net change of one service.
 type NetService struct {
 	Service    string      `json:"service"`
 	Removed    bool        `json:"removed,omitempty"` // it does not exist now
@@ -52,8 +52,8 @@ type NetReason struct {
 type NetMove struct {
 	Source   isobar.Locality `json:"source"`
 	Locality isobar.Locality `json:"locality"`
-	Before   *float64        `json:"before,omitempty"` // before the span; missing: the source was not there
-	After    *float64        `json:"after,omitempty"`  // after it; missing: the source is gone
+	Before   *float64        `json:"before,omitempty"` // before the span; missing: the source did not exist
+	After    *float64        `json:"after,omitempty"`  // after the span; missing: the source no longer exists
 	Low      float64         `json:"low"`              // the least from before the span until after it
 	High     float64         `json:"high"`             // the most
 	Changes  int             `json:"changes"`          // of this share

@@ -143,14 +143,14 @@ func (a *Archive) Change(version uint64, service string) (plan.Change, error) {
 	}, nil
 }
 
-// Shares is where the sources of a service sent at a moment.
+// Shares are the shares of all sources of a service at a moment.
 type Shares struct {
-	Drop       float64           `json:"drop"`       // fraction that clients are told to drop
+	Drop       float64           `json:"drop"`       // fraction that the assignment makes clients drop
 	Localities []isobar.Locality `json:"localities"` // of the shares, sorted
 	Sources    []SourceShares    `json:"sources"`    // sorted
 }
 
-// SourceShares is where one source sent.
+// SourceShares are the shares of one source.
 type SourceShares struct {
 	Source isobar.Locality `json:"source"`
 	Shares []float64       `json:"shares"` // in the order of the localities

@@ -50,7 +50,7 @@ type Mark struct {
 	Who      string    `json:"who,omitempty"`
 	Reason   string    `json:"reason,omitempty"` // of an operator
 	About    string    `json:"about,omitempty"`  // service that an operator named; empty: all
-	Services int       `json:"services"`         // how many changed
+	Services int       `json:"services"`         // number of changed services
 	Moved    float64   `json:"moved"`            // the largest part of its traffic that a source moved
 	Most     string    `json:"most,omitempty"`   // the service of that source, or with the largest change of drops
 	Why      string    `json:"why,omitempty"`    // of that service

@@ -86,6 +86,12 @@ var retired = []phrase{
 	{`\bsome (?:more )?(?:hundred|thousand|percent|seconds|minutes|hours|days|milliseconds|[KMG]iB)\b`, `"a few"`},
 	{`\bwithout you\b`, `"by itself", "automatically"`},
 	{`\b(?:can|could|will|must) therefore not\b`, `begin with "Therefore"`},
+	{`\b(?:of|from|into|over|than|with|multiplies) what\b`, `name the thing: "of the declared values", "over the localities that Isobar assigns"`},
+	{`, also (?:if|where|when)\b`, `"even if"`},
+	{`(?:^|[.:;(|] )Where (?:it|that|this|they|nothing|no|all|none)\b`, `"If"`},
+	{`\bof before\b`, `"from before the restart", "earlier"`},
+	{`\bwould not do\b`, `"would not suffice", "would not work"`},
+	{`\bone of both\b`, `"one of the two"`},
 }
 
 // inMessages are looked for in texts of the code only: comments still have them.
@@ -272,6 +278,12 @@ func TestDialectIsFound(t *testing.T) {
 		"Endpoints stay, even over restarts.",
 		"Weights are held for some seconds.",
 		"Clients retry without you.",
+		"A factor multiplies what is declared.",
+		"The locality keeps a share, also if it is full.",
+		"Where that does not suffice, steps double.",
+		"The load reports of before it count.",
+		"The number of the last write would not do.",
+		"From other machines it needs one of both.",
 	} {
 		if len(dialectIn(prose(text), slices.Concat(phrases, retired))) == 0 {
 			t.Errorf("nothing found in %q", text)

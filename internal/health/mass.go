@@ -111,11 +111,11 @@ func (l *serviceVotes) release(localities []isobar.Locality) bool {
 	return true
 }
 
-// Alarm lists a mass flip that is held longer than it takes to accept one.
+// Alarm lists a mass failure that is held for longer than the usual time until acceptance.
 type Alarm struct {
 	Service    string            `json:"service"`
 	Since      time.Time         `json:"since"`
-	Held       int               `json:"held"`  // endpoints voted down and not believed
+	Held       int               `json:"held"`  // endpoints whose down verdicts are held
 	Total      int               `json:"total"` // endpoints of the service that are probed
 	Localities []isobar.Locality `json:"localities"`
 	Why        string            `json:"why"`

@@ -8,9 +8,9 @@ type ServiceReport struct {
 	Summary    Summary           `json:"summary"`
 	Endpoints  []Verdict         `json:"endpoints"`            // sorted by address
 	Drained    []isobar.Locality `json:"drained,omitempty"`    // too few endpoints are healthy
-	Alarm      *Alarm            `json:"alarm,omitempty"`      // so much was voted down at once that it is not believed
+	Alarm      *Alarm            `json:"alarm,omitempty"`      // checkers voted down so many endpoints at once that Isobar holds the verdicts
 	Shortfalls []Shortfall       `json:"shortfalls,omitempty"` // endpoints with fewer checkers than asked for
-	Suspicion  *Suspicion        `json:"suspicion,omitempty"`  // checkers ended when they were told to probe it
+	Suspicion  *Suspicion        `json:"suspicion,omitempty"`  // checkers exited after Isobar assigned the service to them
 }
 
 // Report describes a service, or all services with health checks for an empty

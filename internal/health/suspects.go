@@ -34,13 +34,13 @@ type Bar struct {
 	Service string `json:"service"`
 }
 
-// Suspicion says that checkers ended when they were told to probe a service.
+// Suspicion says that checkers exited after Isobar assigned a service to them.
 type Suspicion struct {
 	Ends     int       `json:"ends"`
 	Checkers []string  `json:"checkers"` // that ended, sorted
 	Last     time.Time `json:"last"`     // end
 	Trial    string    `json:"trial,omitempty"`
-	Probing  []string  `json:"probing"` // that are known to bear it, sorted
+	Probing  []string  `json:"probing"` // checkers that probe it without exiting, sorted
 }
 
 // Text describes it in a sentence.

@@ -17,7 +17,7 @@ type SavedSuspect struct {
 	Ends     int                  `json:"ends"`
 	Last     time.Time            `json:"last"`
 	Checkers []string             `json:"checkers"`          // that ended, sorted
-	Probing  []string             `json:"probing,omitempty"` // that are known to bear it, sorted
+	Probing  []string             `json:"probing,omitempty"` // checkers that probe it without exiting, sorted
 	Tried    string               `json:"tried,omitempty"`   // the last checker that was
 }
 

@@ -117,9 +117,9 @@ type Shortfall struct {
 	Key
 
 	Checkers int    `json:"checkers"` // designated
-	Domains  int    `json:"domains"`  // that they are in
+	Domains  int    `json:"domains"`  // zones of these checkers
 	Want     int    `json:"want"`     // checkers
-	Spread   int    `json:"spread"`   // domains wanted
+	Spread   int    `json:"spread"`   // configured number of failure domains
 	Why      string `json:"why"`
 }
 
@@ -132,32 +132,30 @@ type Verdict struct {
 	// counts then, unless Pending.
 	Status isobar.HealthStatus `json:"status"`
 	Since  time.Time           `json:"since,omitzero"` // of the status
-	// Confirmed is when enough fresh votes last agreed with the status: how
-	// old the verdict is.
+	// Confirmed is the time at which enough fresh votes last agreed with the status.
 	Confirmed time.Time `json:"confirmed,omitzero"`
 	Why       string    `json:"why"`
 	Votes     []Vote    `json:"votes"` // of the designated checkers, sorted by checker
 
 	Frozen   bool `json:"frozen,omitempty"`    // too few fresh votes agree to confirm or change it
-	Divided  bool `json:"divided,omitempty"`   // checkers disagree for long: a path problem of Zones
+	Divided  bool `json:"divided,omitempty"`   // checkers have disagreed for long: a problem on the path from Zones
 	Pending  bool `json:"pending,omitempty"`   // new, gets no traffic until its first verdict or a deadline
-	Held     bool `json:"held,omitempty"`      // voted down, not believed yet: part of a mass flip
+	Held     bool `json:"held,omitempty"`      // voted down, but held as part of a mass failure
 	FailOpen bool `json:"fail_open,omitempty"` // the whole service is voted down: clients may still use it
-	// Zones of the checkers that see it down, when Divided.
+	// Zones of the checkers that see it down, if Divided.
 	Zones []isobar.Locality `json:"zones,omitempty"`
 }
 
-// Vote is the last word of one designated checker on an endpoint.
+// Vote is the last vote of one designated checker on an endpoint.
 type Vote struct {
 	Checker string              `json:"checker"`
 	Zone    isobar.Locality     `json:"zone"`
 	Status  isobar.HealthStatus `json:"status"`         // Unknown: nothing said yet
-	Since   time.Time           `json:"since,omitzero"` // when it first said so
-	Heard   time.Time           `json:"heard,omitzero"` // when it last said so
+	Since   time.Time           `json:"since,omitzero"` // time of its first vote with this status
+	Heard   time.Time           `json:"heard,omitzero"` // time of its last vote
 	Fresh   bool                `json:"fresh"`
-	// Counts is false for a fresh vote that does not count: an UNHEALTHY of a
-	// checker that never saw the endpoint healthy and may not have probed it
-	// often enough yet.
+	// Counts is false for a fresh vote that does not count: UNHEALTHY from a checker that has never
+	// seen the endpoint healthy, and may not have probed it often enough yet.
 	Counts bool `json:"counts"`
 	// Metadata is the checker's metadata as JSON text, bounded; for display only. The stream
 	// layer fills it in: a [VerdictTable] does not know it.

@@ -35,7 +35,7 @@ type election struct {
 	self       *self
 	operated   *Operated
 	closers    []func() error
-	warnings   atomic.Pointer[[]string] // what the engine will run out of
+	warnings   atomic.Pointer[[]string] // warnings about the engine, such as little space
 }
 
 // close closes what the engine opened.

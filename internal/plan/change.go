@@ -22,12 +22,12 @@ const (
 // Origin says why a plan is made, for the history.
 type Origin struct {
 	Trigger string // empty: told from the plan
-	About   string // service that an operator spoke of; empty: all
+	About   string // service that an operator named; empty: all
 	Who     string // of an operator
 	Reason  string
 }
 
-// Change is what one plan changed of shares and drops. Immutable.
+// Change is the change of shares and drops by one plan. Immutable.
 type Change struct {
 	Version  uint64          `json:"version"`
 	Previous uint64          `json:"previous"` // version of the plan that it followed
@@ -35,11 +35,11 @@ type Change struct {
 	Trigger  string          `json:"trigger"`
 	Who      string          `json:"who,omitempty"`
 	Reason   string          `json:"reason,omitempty"` // of an operator
-	About    string          `json:"about,omitempty"`  // service that an operator spoke of; empty: all
+	About    string          `json:"about,omitempty"`  // service that an operator named; empty: all
 	Services []ServiceChange `json:"services"`         // sorted
 }
 
-// ServiceChange is what it changed of one service.
+// ServiceChange is the change of one service.
 type ServiceChange struct {
 	Service string            `json:"service"`
 	Reason  string            `json:"reason"` // of the source that moved most
@@ -49,12 +49,12 @@ type ServiceChange struct {
 	Sources []SourceChange    `json:"sources"`    // that changed; sorted
 }
 
-// SourceChange is what it changed for one source, in 1/10,000 of its traffic
-// and in the order of the localities.
+// SourceChange is the change for one source, in 1/10,000 of its traffic and in the order of the
+// localities.
 type SourceChange struct {
 	Source isobar.Locality `json:"source"`
-	Before []uint16        `json:"before,omitempty"` // none: the source was not there
-	After  []uint16        `json:"after,omitempty"`  // none: the source is gone
+	Before []uint16        `json:"before,omitempty"` // none: the source did not exist
+	After  []uint16        `json:"after,omitempty"`  // none: the source no longer exists
 }
 
 // Moved is the largest part of its traffic that a source of the change moved,

@@ -119,8 +119,8 @@ type ClassExplained struct {
 	Class   isobar.Class `json:"class"`
 	Rate    float64      `json:"rate"`     // requests/s of all sources
 	Here    float64      `json:"here"`     // requests/s from this source
-	Drop    float64      `json:"drop"`     // fraction that these clients are told to drop
-	MaxShed float64      `json:"max_shed"` // the most that they may be told
+	Drop    float64      `json:"drop"`     // fraction that the assignment makes these clients drop
+	MaxShed float64      `json:"max_shed"` // highest fraction that the assignment may make them drop
 	Clients []string     `json:"clients"`  // of this source
 }
 

@@ -9,25 +9,25 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// DeviationSeen says that clients of the source do not follow their shares.
+// DeviationSeen reports that clients of the source do not follow their shares.
 type DeviationSeen struct {
 	Points float64 `json:"points"` // largest difference of a share, percent
 	Cause  string  `json:"cause"`
-	// ClientsOnly says that single clients do not follow, while the source as a whole does,
-	// or its shares change too fast to tell. Points is that of the largest then.
+	// ClientsOnly reports that only single clients deviate, while the source as a whole does not, or
+	// its shares change too fast to decide. Points is then that of the largest deviation.
 	ClientsOnly bool `json:"clients_only,omitempty"`
-	// Clients are those that stand out, the largest first: at most five, and Others
-	// counts more of them. None stands out where all are a little off.
+	// Clients are those that stand out, the largest deviation first: at most five; Others counts the
+	// rest. None stands out if all deviate a little.
 	Clients []DeviatingClient `json:"clients,omitempty"`
 	Others  int               `json:"others,omitempty"`
 }
 
-// DeviatingClient is a client whose own reports are off the shares of its source.
+// DeviatingClient is a client whose own reports deviate from the shares of its source.
 type DeviatingClient struct {
 	Node    string  `json:"node"`    // node.id
 	Cluster string  `json:"cluster"` // node.cluster
 	Rate    float64 `json:"rate"`    // requests/s
-	Points  float64 `json:"points"`  // by how much a share is at least off those that it was told, percent
+	Points  float64 `json:"points"`  // smallest difference of a share from the published ones, percent
 
 	To      isobar.Locality `json:"to"`       // that gets most of its requests
 	ToShare float64         `json:"to_share"` // of its requests, 0 to 1

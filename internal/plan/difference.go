@@ -9,70 +9,69 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Difference is what a Preview shows: the services that would change.
+// Difference is the result of a Preview: the services that would change.
 type Difference struct {
 	Version  string              `json:"version"`  // of the plan that it is compared with
-	Ticks    int                 `json:"ticks"`    // until it settles
-	Settled  bool                `json:"settled"`  // false: it had not, when that many ticks were played
+	Ticks    int                 `json:"ticks"`    // number of ticks until it converges
+	Settled  bool                `json:"settled"`  // false: it had not converged after this number of ticks
 	Services []ServiceDifference `json:"services"` // that differ, sorted
 	Same     int                 `json:"same"`     // services that don't
 
-	// Of the services that are listed: Latency is the mean over the requests that
-	// are served, ms (network, service and queues by the solver's objective), Shed
-	// what they drop, requests/s, and Moved the part of their requests that ends
-	// elsewhere than it began.
+	// Figures of the listed services: Latency is the mean over the served requests, ms (network,
+	// service and queues by the solver's objective), Shed is the rate of dropped requests,
+	// requests/s, and Moved is the part of the requests that goes elsewhere than before.
 	Latency Three   `json:"latency_ms"`
 	Shed    Three   `json:"shed"`
 	Moved   float64 `json:"moved"`
 
-	// Risks are reasons to think again, the worst first; empty = the change makes nothing
-	// worse that a plan knows of.
+	// Risks are reasons against the change, the worst first; empty = the change makes nothing worse
+	// that a plan can measure.
 	Risks []Risk `json:"risks"`
 
-	// Of a single drain, and of a rollback: Refusals are the reasons for which the server
-	// refuses it without force, the worst first, and Unchecked tells why they are not known.
+	// For a single drain, and for a rollback: Refusals are the reasons for which the server refuses
+	// it without force, the worst first, and Unchecked says why they are not known.
 	Refusals  []string `json:"refusals,omitempty"`
 	Unchecked string   `json:"unchecked,omitempty"`
 }
 
-// ServiceDifference is what a change of topology does to one service.
+// ServiceDifference is the effect of a change of topology on one service.
 type ServiceDifference struct {
 	Service    string               `json:"service"`
 	Change     string               `json:"change"`              // new, removed or changed
 	Hold       string               `json:"hold,omitempty"`      // why weights would not move
 	Policy     isobar.Policy        `json:"policy"`              // after the change
-	PolicyMS   float64              `json:"policy_ms,omitempty"` // mean latency that a policy other than latency costs above the optimum, when all has settled
+	PolicyMS   float64              `json:"policy_ms,omitempty"` // additional mean latency of a policy other than latency above the optimum, after convergence
 	Drop       Three                `json:"drop"`                // fraction of the requests
-	Latency    Three                `json:"latency_ms"`          // mean; 0 where nothing was solved
+	Latency    Three                `json:"latency_ms"`          // mean; 0 if nothing was solved
 	Moved      float64              `json:"moved"`               // part of the requests that ends elsewhere
-	Dead       bool                 `json:"dead,omitempty"`      // in the end no endpoint is healthy: clients use all of them
+	Dead       bool                 `json:"dead,omitempty"`      // after convergence, no endpoint is healthy: clients use all of them
 	Localities []LocalityDifference `json:"localities"`          // sorted
 	Sources    []SourceDifference   `json:"sources"`             // that differ, sorted
 }
 
-// Three is a number before, after the first tick, and when all has settled.
+// Three is a number before the change, after the first tick, and after convergence.
 type Three struct {
 	Before  float64 `json:"before"`
 	First   float64 `json:"first"`
 	Settled float64 `json:"settled"`
 }
 
-// LocalityDifference is a locality's load over its capacity; 0 without one.
+// LocalityDifference is a locality's load divided by its capacity; 0 without capacity.
 type LocalityDifference struct {
 	Locality    isobar.Locality `json:"locality"`
 	Utilization Three           `json:"utilization"`
-	Ceiling     float64         `json:"ceiling"` // utilization not to exceed
-	// Declared is false where capacity is taken from demand: then utilization
-	// says little, and nothing of what more demand does.
+	Ceiling     float64         `json:"ceiling"` // highest planned utilization
+	// Declared is false if capacity is derived from demand: utilization then means little, and does
+	// not show the effect of more demand.
 	Declared      bool   `json:"declared"`
 	CapacityBasis string `json:"capacity_basis"` // declared, estimated or assumed
 }
 
-// SourceDifference is where a source's traffic goes.
+// SourceDifference shows the destinations of a source's traffic.
 type SourceDifference struct {
 	Source isobar.Locality   `json:"source"`
-	Demand float64           `json:"demand"` // requests/s, today's
-	Shares []ShareDifference `json:"shares"` // that are not 0 throughout, sorted
+	Demand float64           `json:"demand"` // requests/s at present
+	Shares []ShareDifference `json:"shares"` // shares that are not always 0, sorted
 }
 
 // ShareDifference is a locality's share of a source's traffic.
@@ -356,7 +355,7 @@ func (d *Difference) Fits() bool {
 	})
 }
 
-// Risk is a reason to think again before a change is made.
+// Risk is a reason against a change.
 type Risk struct {
 	Service  string          `json:"service"`
 	Locality isobar.Locality `json:"locality,omitzero"`

@@ -16,7 +16,7 @@ import (
 type ObservedCapacity struct {
 	Locality isobar.Locality   `json:"locality"`
 	At       time.Time         `json:"at"`    // of the newest window that was used
-	Since    time.Time         `json:"since"` // since when an interval is told, or none
+	Since    time.Time         `json:"since"` // time since which there is an interval, or none
 	Declared float64           `json:"declared,omitempty"`
 	Usual    float64           `json:"usual,omitempty"` // what a unit is assumed to serve where nothing is declared
 	Estimate capacity.Estimate `json:"estimate"`

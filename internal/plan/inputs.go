@@ -23,12 +23,12 @@ type InputAge struct {
 	Age     load.Age
 }
 
-// InputState is where an input of a service stands.
+// InputState is the state of an input of a service.
 type InputState struct {
 	Input InputKind        `json:"input"`
 	Level DegradationLevel `json:"level"`
-	Age   float64          `json:"age_seconds,omitempty"` // since too much of it is missing
-	Share float64          `json:"share,omitempty"`       // of the demand that stands in for missing reports
+	Age   float64          `json:"age_seconds,omitempty"` // seconds for which too much of it has been missing
+	Share float64          `json:"share,omitempty"`       // fraction of the demand that replaces missing reports
 }
 
 // inputsOf works out where the inputs of a service stand, given what was measured. A reapplication

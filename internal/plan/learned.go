@@ -109,14 +109,13 @@ func (p PlannedSite) units() float64 {
 	return sum
 }
 
-// LearnedExplained is what the reports of utilization tell about the capacity of
-// a locality.
+// LearnedExplained is the capacity of a locality as learned from reports of utilization.
 type LearnedExplained struct {
 	State    load.CapacityState `json:"state"`
 	Capacity float64            `json:"capacity,omitempty"` // requests/s of the healthy endpoints; 0 = inconclusive
 	Low      float64            `json:"low,omitempty"`      // of the interval
 	High     float64            `json:"high,omitempty"`
-	InUse    float64            `json:"in_use,omitempty"` // what the plan goes by, where nothing is declared
+	InUse    float64            `json:"in_use,omitempty"` // capacity that the plan uses, if none is declared
 	AgeMS    float64            `json:"age_ms"`           // of the newest window that was used, when the plan was made
 }
 
@@ -188,29 +187,29 @@ func (p PlannedSite) followsDemand() bool {
 	return p.Counting() == CountsEqualShare && (o == nil || o.InUse <= 0)
 }
 
-// CapacityExplained is what is known of the capacity of one locality. Rates are
-// requests/s of the endpoints that take traffic.
+// CapacityExplained is what Isobar knows about the capacity of one locality. Rates are requests/s of
+// the endpoints that take traffic.
 type CapacityExplained struct {
 	Locality isobar.Locality `json:"locality"`
 	Declared float64         `json:"declared,omitempty"` // 0 = it is not
-	InUse    float64         `json:"in_use"`             // what the plan goes by
-	// Known says whether the requests tell an interval: from Low to High. Where they
-	// don't, these are 0.
+	InUse    float64         `json:"in_use"`             // capacity that the plan uses
+	// Known reports whether the requests determine an interval, from Low to High. If they do not,
+	// both are 0.
 	Known bool    `json:"known"`
 	Low   float64 `json:"low,omitempty"`
 	High  float64 `json:"high,omitempty"`
-	// Contradicted says that the interval is far from what is declared.
+	// Contradicted reports whether the declaration is far outside the interval.
 	Contradicted bool `json:"contradicted,omitempty"`
-	// Why says what the interval rests on, or why there is none.
+	// Why names the evidence for the interval, or the reason why there is none.
 	Why   string    `json:"why"`
-	Since time.Time `json:"since,omitzero"` // since when an interval is told, or none
+	Since time.Time `json:"since,omitzero"` // time since which there is an interval, or none
 
 	Rate       float64 `json:"rate"`        // of the newest window
 	InProgress float64 `json:"in_progress"` // requests at the servers in it
-	Expected   float64 `json:"expected"`    // the same, were the declared capacity right
+	Expected   float64 `json:"expected"`    // the same, if the declared capacity were right
 	Failing    float64 `json:"failing"`     // part of the requests that failed in it
 	ServiceMS  float64 `json:"service_ms"`  // estimated time of one request without queueing
-	Shedding   float64 `json:"shedding"`    // probability that the servers refuse what is too much
+	Shedding   float64 `json:"shedding"`    // probability that the servers refuse excess requests
 }
 
 // farOff is how far a declaration may be from the interval that the requests tell.

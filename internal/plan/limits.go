@@ -155,8 +155,8 @@ func (p PlannedSite) addLimits(out *load.Site) {
 	}
 }
 
-// LimitExplained is one limit of a service in one locality. Rates are requests/s
-// of all its healthy endpoints, without what nobody reports.
+// LimitExplained is one limit of a service in one locality. Rates are requests/s of all its healthy
+// endpoints, without unreported load.
 type LimitExplained struct {
 	Metric string          `json:"metric"`
 	Max    float64         `json:"max"` // of an endpoint
@@ -167,13 +167,13 @@ type LimitExplained struct {
 	Capacity float64 `json:"capacity,omitempty"` // rate at which the quantity reaches its limit; 0 = inconclusive
 	Low      float64 `json:"low,omitempty"`      // of the interval; 0 = there is none
 	High     float64 `json:"high,omitempty"`
-	// Allowed is what the limit lets land: it follows Capacity at a bounded pace,
-	// and stays for a while when the estimate is inconclusive; 0 = the limit is not in force.
+	// Allowed is the rate that the limit allows: it follows Capacity at a bounded pace, and stays
+	// for a while if the estimate is inconclusive; 0 = the limit is not in force.
 	Allowed float64 `json:"allowed,omitempty"`
-	// Counts says that no other limit, and not the capacity either, allows less: the limit
-	// binds. Of a dry run, that it would bind.
+	// Counts reports whether the limit binds: neither another limit nor the capacity allows less.
+	// For a dry run, whether it would bind.
 	Counts bool    `json:"counts"`
-	Kept   bool    `json:"kept,omitempty"`   // it would allow less, but a part of the capacity always stays
+	Kept   bool    `json:"kept,omitempty"`   // it would allow less, but a part of the capacity always remains
 	AgeMS  float64 `json:"age_ms,omitempty"` // of the newest report of the quantity, when the plan was made
 }
 

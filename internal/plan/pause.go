@@ -10,8 +10,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Pause says that an operator froze the weights of a service, or of all:
-// nothing is decided, while changes of topology and health go on.
+// Pause says that an operator froze the weights of a service, or of all: Isobar makes no decisions,
+// but still applies changes of topology and health.
 type Pause struct {
 	Service string    `json:"service,omitempty"` // empty: all services
 	Who     string    `json:"who,omitempty"`

@@ -18,7 +18,7 @@ import (
 // once it is part of a plan.
 type Rollout struct {
 	Mode isobar.Mode `json:"mode"`           // that is served
-	Good int         `json:"good,omitempty"` // windows in a row whose score speaks for a step forward
+	Good int         `json:"good,omitempty"` // consecutive windows whose score counts towards a step forward
 
 	// Failed counts steps back that were not made good for; Calm counts good
 	// windows since the last of them, of which many make good for one.
@@ -188,14 +188,13 @@ func (s *Seen) worst() string {
 	return text
 }
 
-// RolloutExplained is how far a service in mode auto has come, and what it takes
-// to go on.
+// RolloutExplained is the step of a service in mode auto, and the condition for the next one.
 type RolloutExplained struct {
 	Mode   isobar.Mode `json:"mode"`             // that is served
 	Until  isobar.Mode `json:"until"`            // the furthest that is allowed
-	Good   int         `json:"good"`             // windows in a row whose score speaks for a step forward
+	Good   int         `json:"good"`             // consecutive windows whose score counts towards a step forward
 	Needed int         `json:"needed,omitempty"` // of them for the step; 0 = there is none to take
-	Failed int         `json:"failed"`           // steps back that were not made good for
+	Failed int         `json:"failed"`           // steps back that good windows have not compensated for yet
 	Trial  int         `json:"trial"`            // windows for which the last step is still on trial
 
 	Stepped  time.Time `json:"stepped,omitzero"`

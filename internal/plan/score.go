@@ -231,19 +231,18 @@ func score(in *Input, of, prev *Service) (*Scores, *Rollout) {
 	return next, next.watch(of, prev, in.Now, in.Topology.Network, full)
 }
 
-// ScoreExplained is how well what was predicted of a service agrees with what
-// was then seen. All parts are from 0 to 1, 1 = just as predicted.
+// ScoreExplained shows how well predictions for a service agree with later observations. All parts
+// are from 0 to 1, 1 = exactly as predicted.
 type ScoreExplained struct {
-	Score     float64 `json:"score"`     // the least of the parts that count
-	Adherence float64 `json:"adherence"` // share of the requests that landed as the served shares say
-	// Utilization is 1 less the mean error of utilization; nil where none is
-	// reported, or no capacity is known.
+	Score     float64 `json:"score"`     // the lowest of the parts that count
+	Adherence float64 `json:"adherence"` // fraction of the requests that landed according to the served shares
+	// Utilization is 1 minus the mean error of utilization; nil if none is reported, or no capacity
+	// is known.
 	Utilization *float64 `json:"utilization,omitempty"`
-	// Demand is 1 less the error of the forecast of demand. It counts in mode
-	// observe only.
+	// Demand is 1 minus the error of the forecast of demand. It counts only in mode observe.
 	Demand   *float64  `json:"demand,omitempty"`
-	Windows  int       `json:"windows"`  // that it is told from
-	Requests float64   `json:"requests"` // in them that were held against the shares
+	Windows  int       `json:"windows"`  // number of windows that it is computed from
+	Requests float64   `json:"requests"` // requests in these windows that were compared with the shares
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
 }

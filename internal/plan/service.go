@@ -53,7 +53,7 @@ type Service struct {
 	Damping *Damping // of limit cycles; nil before a decision
 	// RequestLimit is how many requests each client may have in progress.
 	RequestLimit RequestLimit
-	Rollout      *Rollout // how far mode auto has come; nil with other modes
+	Rollout      *Rollout // step of mode auto; nil with other modes
 }
 
 // Mode is what is served of a service: the configured mode, or the one that mode

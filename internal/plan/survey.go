@@ -11,25 +11,25 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// Reserve is how a service stands the loss of the zone that hurts it most: the
-// N-1 check. It tells only of localities whose capacity is declared.
+// Reserve is the effect of the worst loss of a zone on a service: the N-1 check. It covers only
+// localities with declared capacity.
 type Reserve struct {
 	Service string          `json:"service"`
 	Lost    isobar.Locality `json:"lost"` // the zone
 
-	// Fullest is the locality that comes closest to its ceiling, or goes farthest
-	// above it, and Utilization how full it is over its ceiling.
+	// Fullest is the locality that comes closest to its ceiling, or goes farthest above it, and
+	// Utilization is its utilization divided by its ceiling.
 	Fullest     isobar.Locality `json:"fullest"`
 	Utilization float64         `json:"utilization"`
 	Ceiling     float64         `json:"ceiling"` // of Fullest: the part of its capacity that may be used, 0 to 1
-	// Headroom is the part of what the ceilings of all that is left allow which
-	// stays free; below 0 the demand does not fit.
+	// Headroom is the free fraction of the load that the ceilings of the remaining capacity allow;
+	// below 0, the demand does not fit.
 	Headroom float64 `json:"headroom"`
-	Drop     float64 `json:"drop"` // fraction of the requests that clients drop; 1 when nothing healthy is left
+	Drop     float64 `json:"drop"` // fraction of the requests that clients drop; 1 if no healthy endpoint remains
 
-	// AtLimit tells that the service stands the loss, just: it is above a ceiling by more than a
-	// what-if lets pass, but by less than rounding or, where the round before did not find that it
-	// fails, than the limits of Survey.After; or it drops less than those.
+	// AtLimit reports whether the service only just survives the loss: it exceeds a ceiling by more
+	// than a what-if tolerates, but by less than rounding or, unless it failed in the previous
+	// round, by less than the limits of Survey.After; or it drops less than these limits.
 	AtLimit bool `json:"at_limit,omitempty"`
 }
 
@@ -80,18 +80,19 @@ func (r *Reserve) Breach() string {
 	return fmt.Sprintf("%s: it would no longer survive the loss of %s: %s", r.Service, r.Lost, text)
 }
 
-// ZoneLoss is how the services with endpoints in a zone stand its loss. It tells only of
-// services whose capacity is declared.
+// ZoneLoss is the effect of the loss of a zone on the services with endpoints in it. It covers only
+// services with declared capacity.
 type ZoneLoss struct {
 	Zone     isobar.Locality `json:"zone"`
 	Services int             `json:"services"` // that send requests and have endpoints there and elsewhere
-	Failing  int             `json:"failing"`  // of these, that would not stand it
+	Failing  int             `json:"failing"`  // those of them that would not survive the loss
 	Alone    int             `json:"alone"`    // services that send requests and have endpoints nowhere else
-	AtLimit  int             `json:"at_limit"` // of the others, that would stand it just
-	// Fullest is of those that would stand it the one that comes nearest to a ceiling; nil where there is none.
+	AtLimit  int             `json:"at_limit"` // those of the others that would only just survive the loss
+	// Fullest is, of the services that would survive the loss, the one that comes nearest to a
+	// ceiling; nil if there is none.
 	Fullest *Reserve `json:"fullest,omitempty"`
 
-	Worst []Reserve `json:"worst"` // of those that fail, then of those at their limit, at most 10: what drops most first, then what fills most
+	Worst []Reserve `json:"worst"` // of those that fail, then of those at their limit, at most 10: those that drop most first, then the fullest
 }
 
 // mostWorst bounds the services of a ZoneLoss.

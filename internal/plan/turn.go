@@ -29,7 +29,7 @@ type Turn struct {
 	Degradation Degradation
 	Previous    *Plan
 	Version     uint64 // of the new plan
-	Force       bool   // of a rollback: also where today's demand does not fit
+	Force       bool   // for a rollback: even if the present demand does not fit
 }
 
 // tick is what a decision is made from, but for what is inferred from how clients

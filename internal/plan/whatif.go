@@ -11,17 +11,17 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// WhatIf is what is supposed to happen, all of it at once.
+// WhatIf is a set of assumed changes, all at once.
 type WhatIf struct {
-	// Lose are regions, zones or localities whose endpoints are gone. Clients
-	// there stay, and go elsewhere.
+	// Lose are regions, zones or localities whose endpoints are lost. Clients there stay, and send
+	// elsewhere.
 	Lose  []isobar.Locality `json:"lose,omitempty"`
 	Drain []Drain           `json:"drain,omitempty"`
-	// Restore takes back what operators said of the health of endpoints.
+	// Restore removes the health that operators set for endpoints.
 	Restore  []Drain   `json:"restore,omitempty"`
 	Demand   []Growth  `json:"demand,omitempty"`
 	Capacity []Scaling `json:"capacity,omitempty"`
-	// Rollback returns to earlier weights; it stands alone.
+	// Rollback returns to earlier weights; it excludes all other changes.
 	Rollback *Return `json:"rollback,omitempty"`
 }
 
@@ -39,9 +39,9 @@ type Return struct {
 	Version string `json:"version"`
 }
 
-// Drain takes endpoints of a service out of traffic: one address, or those of a
-// region, zone or locality. In a WhatIf, a region, zone or locality without a service
-// stands for the endpoints of all services there.
+// Drain takes endpoints of a service out of traffic: one address, or the endpoints of a region, zone
+// or locality. In a WhatIf, a region, zone or locality without a service means the endpoints of all
+// services there.
 type Drain struct {
 	Service  string          `json:"service"`
 	Address  string          `json:"address,omitempty"`

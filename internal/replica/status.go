@@ -25,7 +25,7 @@ type Status struct {
 	Epoch   uint64 `json:"epoch"` // of the newest claim that is known
 	Engine  bool   `json:"engine_reached"`
 	Behind  bool   `json:"engine_behind,omitempty"` // the engine lost claims that replicas saw
-	Removes bool   `json:"removes"`                 // clients may be told that something is absent
+	Removes bool   `json:"removes"`                 // the replica may send clients removals
 	// Spare is how many more replicas may fail before none is left that can lead: one that does not
 	// reach the engine can't.
 	Spare    int            `json:"failures_to_spare"`

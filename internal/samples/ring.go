@@ -38,8 +38,8 @@ const (
 type Values struct {
 	Demand      float64
 	Drop        float64
-	Gap         float64 // of what is served from the optimum, at most
-	CrossZone   float64 // share that is served in another zone, other regions included
+	Gap         float64 // largest possible distance of the served assignment from the optimum
+	CrossZone   float64 // fraction that is served in another zone, including other regions
 	CrossRegion float64
 }
 

@@ -52,7 +52,7 @@ type ClientType struct {
 	// most; MissingCount says to how many such names there are subscriptions.
 	Missing      []string `json:"missing,omitempty"`
 	MissingCount int      `json:"missing_count,omitempty"`
-	InSync       bool     `json:"in_sync"` // it accepted everything that it should have
+	InSync       bool     `json:"in_sync"` // it accepted all resources that it should have
 }
 
 // MostNamesListed bounds the names of a [ClientType].

@@ -99,7 +99,7 @@ func generate(t *testing.T) []byte {
 		"security": []any{object{}, object{"token": []string{}}},
 		"components": object{
 			"schemas":         s.made,
-			"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer", "description": "where admin.token_file is set"}},
+			"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer", "description": "if admin.token_file is set"}},
 		},
 	}
 	var out bytes.Buffer
@@ -134,7 +134,7 @@ func (s *schemas) operation(o *operation, problem object) object {
 		parameters = append(parameters, object{"name": name, "in": "query", "description": o.query[name], "schema": object{"type": "string"}})
 	}
 	if o.ifMatch {
-		parameters = append(parameters, object{"name": "If-Match", "in": "header", "description": "happens only if what the request saw still stands", "schema": object{"type": "string"}})
+		parameters = append(parameters, object{"name": "If-Match", "in": "header", "description": "the request is applied only if the state that the caller saw is unchanged", "schema": object{"type": "string"}})
 	}
 	if len(parameters) > 0 {
 		out["parameters"] = parameters

@@ -20,9 +20,9 @@ type operation struct {
 
 const (
 	byService = "name of a service; without it the answer is about all of them"
-	force     = "true does it also where what is left can't carry the traffic"
+	force     = "true: even if the remaining capacity can't carry the traffic"
 	forceMark = force + "; where a group of replicas has no leader, it is kept for the next one"
-	keepMark  = "true keeps it for the next leader where a group of replicas has none"
+	keepMark  = "true: if a group of replicas has no leader, it is stored for the next one"
 	who       = "name of the operator, for the history; the address that the request comes from if missing"
 	reason    = "reason, for the history and for other operators"
 	health    = "/v1/services/{name}/endpoints/{address}/health"
@@ -32,7 +32,7 @@ var operations = []operation{
 	{method: "GET", path: "/v1/services", summary: "Every service with its owner, its revision and the health that operators set", answers: []any{admin.ServiceList{}}},
 	{
 		method: "PUT", path: "/v1/services", summary: "Replaces all services of the API at once, or none", body: "a list of services, as JSON or YAML",
-		query: map[string]string{"confirm": "digest of the body, where the answer asked for it", "force": force}, answers: []any{admin.Published{}}, kept: true,
+		query: map[string]string{"confirm": "digest of the body, if the answer asked for it", "force": force}, answers: []any{admin.Published{}}, kept: true,
 	},
 	{method: "GET", path: "/v1/services/{name}", summary: "One service, with its revision as the ETag", answers: []any{admin.ServiceObject{}}},
 	{
@@ -66,7 +66,7 @@ var operations = []operation{
 	{method: "GET", path: "/v1/clients", summary: "Every connected client", query: map[string]string{"service": "only clients that subscribe to this service"}, answers: []any{admin.ClientList{}}},
 	{method: "GET", path: "/v1/verdicts", summary: "Health verdicts, and the connected checkers", query: map[string]string{"service": byService}, answers: []any{admin.VerdictList{}}},
 	{method: "GET", path: "/v1/checkers", summary: "The connected checkers, and paths on which their probes fail", answers: []any{admin.CheckerList{}}},
-	{method: "GET", path: "/v1/access", summary: "What the interface takes from who asks", answers: []any{admin.Access{}}},
+	{method: "GET", path: "/v1/access", summary: "Rights of the caller at this interface", answers: []any{admin.Access{}}},
 	{method: "GET", path: "/v1/status", summary: "The state of the server, and what needs attention", query: map[string]string{"service": "name of a service; ok and attention are about it"}, answers: []any{admin.Status{}}},
 	{method: "GET", path: "/v1/overview", summary: "The state, and a line for each service", answers: []any{admin.Overview{}}},
 	{
@@ -75,7 +75,7 @@ var operations = []operation{
 	},
 	{method: "GET", path: "/v1/stream", summary: "Lines of JSON at each change", query: map[string]string{"service": byService}, answers: []any{"application/x-ndjson"}},
 	{
-		method: "GET", path: "/v1/samples", summary: "What plans of the last hour or day show",
+		method: "GET", path: "/v1/samples", summary: "Values from the plans of the last hour or day",
 		query: map[string]string{"service": byService, "span": "hour or day"}, answers: []any{admin.SampleSeries{}},
 	},
 	{method: "GET", path: "/v1/marks", summary: "The moments that charts mark, oldest first", answers: []any{admin.MarkList{}}},
@@ -86,19 +86,19 @@ var operations = []operation{
 		answers: []any{admin.ChangeList{}, admin.ChangeMarks{}},
 	},
 	{
-		method: "GET", path: "/v1/history/timeline", summary: "How much changed over the last hour or day",
+		method: "GET", path: "/v1/history/timeline", summary: "The amount of change over the last hour or day",
 		query: map[string]string{"service": byService, "span": "hour or day"}, answers: []any{admin.Timeline{}},
 	},
 	{
-		method: "GET", path: "/v1/history/moment", summary: "The change that stood at a moment, and the shares of a service then",
+		method: "GET", path: "/v1/history/moment", summary: "The last change before a moment, and the shares of a service at that moment",
 		query: map[string]string{"service": "name of a service; without it the answer has no shares", "at": "time, as in RFC 3339; without it now"}, answers: []any{admin.Moment{}},
 	},
 	{
-		method: "GET", path: "/v1/history/span", summary: "What changed between two moments, largest first",
+		method: "GET", path: "/v1/history/span", summary: "The changes between two moments, largest first",
 		query: map[string]string{"service": byService, "from": "time, as in RFC 3339", "to": "time after it"}, answers: []any{admin.Span{}},
 	},
 	{
-		method: "GET", path: "/v1/history/net", summary: "What differs after the changes between two moments from before them, largest first",
+		method: "GET", path: "/v1/history/net", summary: "The net effect of the changes between two moments, largest first",
 		query: map[string]string{"service": byService, "from": "time, as in RFC 3339", "to": "time after it"}, answers: []any{admin.NetChange{}},
 	},
 	{
@@ -106,7 +106,7 @@ var operations = []operation{
 		query: map[string]string{"force": forceMark}, answers: []any{admin.Drained{}}, kept: true, ifMatch: true,
 	},
 	{
-		method: "POST", path: "/v1/undrain", summary: "Takes drains back", body: admin.DrainRequest{},
+		method: "POST", path: "/v1/undrain", summary: "Ends drains", body: admin.DrainRequest{},
 		query: map[string]string{"force": keepMark}, answers: []any{admin.Drained{}}, kept: true, ifMatch: true,
 	},
 	{method: "POST", path: "/v1/pause", summary: "Freezes weights", body: admin.OperatorRequest{}, answers: []any{admin.Operated{}}, ifMatch: true},

@@ -18,7 +18,7 @@ type Fault string
 
 // The faults.
 const (
-	None       Fault = "declared rightly"
+	None       Fault = "declared correctly"
 	Wrong      Fault = "declared wrongly"
 	Missing    Fault = "nothing declared"
 	Brownout   Fault = "brown-out"
