@@ -3,13 +3,15 @@ package load
 import (
 	"slices"
 	"strings"
+
+	"github.com/isobar-xds/isobar"
 )
 
 // Bounds on lists whose names come from clients. Names beyond them are left out of the list, not
 // of the sums.
 const (
 	maxNames     = 256    // metrics, or categories of drops
-	maxSites     = 4_096  // localities of a service
+	maxSites     = 4_096  // localities of a service, and those that it has; see countsBeyond
 	maxEndpoints = 65_536 // of a locality
 	maxClients   = 4_096  // client services of a source
 )
@@ -20,6 +22,17 @@ const (
 	maxEntries     = 20_000 // of a report that is made of several
 	maxWindowSites = 1_024  // localities of a service
 )
+
+// countsBeyond reports whether a locality that is in none of the lists counts where so many localities are in one: any
+// does up to maxSites, and beyond it those that the service has. Clients may name any number of other ones, and would
+// else hide these.
+func (s *service) countsBeyond(n int, l isobar.Locality) bool {
+	if n < maxSites {
+		return true
+	}
+	_, has := slices.BinarySearchFunc(s.localities, l, func(x isobar.ServiceLocality, l isobar.Locality) int { return x.Locality.Compare(l) })
+	return has
+}
 
 func scaleEndpoints(es []EndpointLoad, by float64) {
 	for i := range es {

@@ -117,13 +117,14 @@ type siteView struct {
 // views are the localities of one source, sorted. The memory is used again for
 // the next source.
 type views struct {
+	of   *service
 	list []siteView
 	next int // where the search begins: windows list localities in the same order
 }
 
-func (v *views) reset() { v.list, v.next = v.list[:0], 0 }
+func (v *views) reset(of *service) { v.of, v.list, v.next = of, v.list[:0], 0 }
 
-// find finds or makes the view of a locality; nil beyond the localities that count: clients may name any number,
+// find finds or makes the view of a locality; nil for one that does not count: clients may name any number,
 // and each takes a place among those sorted.
 func (v *views) find(l *isobar.Locality) *siteView {
 	for range 2 {
@@ -135,7 +136,7 @@ func (v *views) find(l *isobar.Locality) *siteView {
 	}
 	i, found := slices.BinarySearchFunc(v.list, l, func(x siteView, l *isobar.Locality) int { return compareLocalities(x.locality, l) })
 	if !found {
-		if len(v.list) >= maxSites {
+		if s := (siteWindow{locality: l}); !v.of.countsBeyond(len(v.list), s.where()) {
 			return nil
 		}
 		v.list = slices.Insert(v.list, i, siteView{locality: l, delay: -1})
@@ -166,7 +167,7 @@ func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 	out = make([]Observation, 0, svc.observed)
 	var told []Observation // by clients without a voice
 	for _, src := range svc.sources {
-		o.views.reset()
+		o.views.reset(svc)
 		o.tally(src)
 		for _, f := range src.flows {
 			if weight := f.counting(o.now, o.interval); weight > 0 {
@@ -368,7 +369,7 @@ func (o *observer) addFlow(out []Observation, f *flow, weight float64) []Observa
 			continue
 		}
 		var x *Observation
-		if out, x = observationOf(out, i, s); x == nil {
+		if out, x = observationOf(out, i, f.source.service, s); x == nil {
 			continue
 		}
 		part := weight
@@ -387,16 +388,16 @@ func (o *observer) addFlow(out []Observation, f *flow, weight float64) []Observa
 	return out
 }
 
-// observationOf finds or makes the observation of a window's locality. It looks
-// at guess first.
-func observationOf(out []Observation, guess int, s *siteWindow) ([]Observation, *Observation) {
+// observationOf finds or makes the observation of a window's locality, nil for one that does
+// not count. It looks at guess first.
+func observationOf(out []Observation, guess int, svc *service, s *siteWindow) ([]Observation, *Observation) {
 	if guess < len(out) && s.locality != nil && out[guess].Locality == *s.locality {
 		return out, &out[guess]
 	}
 	where := s.where()
 	i, found := slices.BinarySearchFunc(out, where, func(x Observation, l isobar.Locality) int { return x.Locality.Compare(l) })
 	if !found {
-		if len(out) >= maxSites {
+		if !svc.countsBeyond(len(out), where) {
 			return out, nil
 		}
 		out = slices.Insert(out, i, Observation{Locality: where})

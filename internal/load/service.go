@@ -13,6 +13,8 @@ type service struct {
 	name     string
 	capacity float64   // over all localities, requests/s; 0 = not known
 	sources  []*source // sorted by locality
+	// localities are those that it has, sorted, as of the last snapshot; nil = not known.
+	localities []isobar.ServiceLocality
 
 	began      time.Time // when the first report with traffic came
 	remembered bool      // demand of an earlier process is known
@@ -80,7 +82,8 @@ func (t *Table) Snapshot(now time.Time) *Snapshot {
 // measure works out one service.
 func (t *Table) measure(svc *service, now time.Time, wall time.Duration) ServiceLoad {
 	l := ServiceLoad{Name: svc.name}
-	var sites siteSums
+	svc.localities = t.localities(svc.name)
+	sites := siteSums{service: svc}
 	var memory moments
 	rest := others{comparison: comparison{service: svc, now: now, interval: t.interval}}
 	rest.bound(&t.accounts)
@@ -182,7 +185,7 @@ func (l *SourceLoad) land(f *flow, before int) {
 		s := &w.sites[i]
 		where := s.where()
 		j, found := slices.BinarySearchFunc(l.Landed, where, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
-		if !found && len(l.Landed) >= maxSites {
+		if !found && !f.source.service.countsBeyond(len(l.Landed), where) {
 			continue
 		}
 		if !found {

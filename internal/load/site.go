@@ -10,7 +10,8 @@ import (
 // siteSums adds up the landed load per locality over all sources. The sources and streams come in
 // a fixed order, so equal input gives equal sums.
 type siteSums struct {
-	sites []siteSum // sorted by locality
+	service *service
+	sites   []siteSum // sorted by locality
 }
 
 type siteSum struct {
@@ -31,7 +32,7 @@ func (s *siteSums) add(w *window, weight float64) {
 		ws := &w.sites[i]
 		where := ws.where()
 		j, found := slices.BinarySearchFunc(s.sites, where, func(x siteSum, l isobar.Locality) int { return x.Locality.Compare(l) })
-		if !found && len(s.sites) >= maxSites {
+		if !found && !s.service.countsBeyond(len(s.sites), where) {
 			continue
 		}
 		if !found {

@@ -62,7 +62,7 @@ func (o *observer) hearFlow(svc *service, f *flow, weight float64) {
 		where := s.where()
 		k, found := svc.voices.find(where)
 		if !found {
-			if len(svc.voices) >= maxSites {
+			if !svc.countsBeyond(len(svc.voices), where) {
 				continue
 			}
 			svc.voices = slices.Insert(svc.voices, k, voice{locality: where})
@@ -138,7 +138,7 @@ func joinAll(out, told []Observation, svc *service) []Observation {
 	for i := range told {
 		k, found := slices.BinarySearchFunc(out, told[i].Locality, func(x Observation, l isobar.Locality) int { return x.Locality.Compare(l) })
 		if !found {
-			if len(out) >= maxSites {
+			if !svc.countsBeyond(len(out), told[i].Locality) {
 				continue
 			}
 			out = slices.Insert(out, k, Observation{Locality: told[i].Locality})
