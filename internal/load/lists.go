@@ -11,7 +11,7 @@ import (
 // of the sums.
 const (
 	maxNames     = 256    // metrics, or categories of drops
-	maxSites     = 4_096  // localities of a service, and those that it has; see countsBeyond
+	maxSites     = 4_096  // localities of a service, and those that it has; see countLocalities
 	maxEndpoints = 65_536 // of a locality
 	maxClients   = 4_096  // client services of a source
 )
@@ -23,15 +23,48 @@ const (
 	maxWindowSites = 1_024  // localities of a service
 )
 
-// countsBeyond reports whether a locality that is in none of the lists counts where so many localities are in one: any
-// does up to maxSites, and beyond it those that the service has. Clients may name any number of other ones, and would
-// else hide these.
-func (s *service) countsBeyond(n int, l isobar.Locality) bool {
-	if n < maxSites {
+// countLocalities decides which localities count that clients of a service name: the first maxSites, and those that the
+// service has. Clients may name any number of other ones: these would hide the service's own, and cost a search in
+// each list.
+func (s *service) countLocalities(counted map[isobar.Locality]struct{}) {
+	named := 0
+	for _, src := range s.sources {
+		for _, f := range src.flows {
+			named += len(f.window.sites)
+		}
+	}
+	if named <= maxSites && !s.crowded { // all count, as before
+		return
+	}
+	s.crowded = false
+	defer clear(counted)
+	for _, src := range s.sources {
+		for _, f := range src.flows {
+			for i := range f.window.sites {
+				x := &f.window.sites[i]
+				x.left = !s.counts(x.where(), counted)
+				s.crowded = s.crowded || x.left
+			}
+		}
+	}
+}
+
+// counts reports whether a locality counts beside those that do already.
+func (s *service) counts(l isobar.Locality, counted map[isobar.Locality]struct{}) bool {
+	if _, known := counted[l]; known {
 		return true
 	}
-	_, has := slices.BinarySearchFunc(s.localities, l, func(x isobar.ServiceLocality, l isobar.Locality) int { return x.Locality.Compare(l) })
-	return has
+	if len(counted) >= maxSites {
+		return s.has(l)
+	}
+	counted[l] = struct{}{}
+	return true
+}
+
+// has reports whether the service has a locality, as far as is known.
+func (s *service) has(l isobar.Locality) bool {
+	_, found := slices.BinarySearchFunc(s.localities, l, func(x isobar.ServiceLocality, l isobar.Locality) int { return x.Locality.Compare(l) })
+	return found
 }
 
 func scaleEndpoints(es []EndpointLoad, by float64) {

@@ -117,15 +117,13 @@ type siteView struct {
 // views are the localities of one source, sorted. The memory is used again for
 // the next source.
 type views struct {
-	of   *service
 	list []siteView
 	next int // where the search begins: windows list localities in the same order
 }
 
-func (v *views) reset(of *service) { v.of, v.list, v.next = of, v.list[:0], 0 }
+func (v *views) reset() { v.list, v.next = v.list[:0], 0 }
 
-// find finds or makes the view of a locality; nil for one that does not count: clients may name any number,
-// and each takes a place among those sorted.
+// find finds or makes the view of a locality that counts.
 func (v *views) find(l *isobar.Locality) *siteView {
 	for range 2 {
 		if v.next < len(v.list) && v.list[v.next].locality == l {
@@ -136,9 +134,6 @@ func (v *views) find(l *isobar.Locality) *siteView {
 	}
 	i, found := slices.BinarySearchFunc(v.list, l, func(x siteView, l *isobar.Locality) int { return compareLocalities(x.locality, l) })
 	if !found {
-		if s := (siteWindow{locality: l}); !v.of.countsBeyond(len(v.list), s.where()) {
-			return nil
-		}
 		v.list = slices.Insert(v.list, i, siteView{locality: l, delay: -1})
 	}
 	v.next = i + 1
@@ -167,7 +162,7 @@ func (o *observer) observe(svc *service) (out []Observation, left []LeftOut) {
 	out = make([]Observation, 0, svc.observed)
 	var told []Observation // by clients without a voice
 	for _, src := range svc.sources {
-		o.views.reset(svc)
+		o.views.reset()
 		o.tally(src)
 		for _, f := range src.flows {
 			if weight := f.counting(o.now, o.interval); weight > 0 {
@@ -340,10 +335,10 @@ func (o *observer) tally(src *source) {
 		sampled := f.gauge.left == "" && f.sample(o.now)
 		for i := range f.window.sites {
 			s := &f.window.sites[i]
-			v := o.views.find(s.locality)
-			if v == nil {
+			if s.left {
 				continue
 			}
+			v := o.views.find(s.locality)
 			if v.delay < 0 {
 				ms, assumed := o.network.Latency(src.locality, s.where())
 				v.delay, v.assumed = ms/1000, assumed
@@ -364,14 +359,12 @@ func (o *observer) addFlow(out []Observation, f *flow, weight float64) []Observa
 	sampled := f.gauge.left == "" && f.sample(o.now)
 	for i := range f.window.sites {
 		s := &f.window.sites[i]
+		if s.left {
+			continue
+		}
 		v := o.views.find(s.locality)
-		if v == nil {
-			continue
-		}
 		var x *Observation
-		if out, x = observationOf(out, i, f.source.service, s); x == nil {
-			continue
-		}
+		out, x = observationOf(out, i, s)
 		part := weight
 		if f.gauge.left == LeftOutDisagree {
 			part = v.bounded(s.issued*weight) / max(negligible, s.issued)
@@ -388,18 +381,15 @@ func (o *observer) addFlow(out []Observation, f *flow, weight float64) []Observa
 	return out
 }
 
-// observationOf finds or makes the observation of a window's locality, nil for one that does
-// not count. It looks at guess first.
-func observationOf(out []Observation, guess int, svc *service, s *siteWindow) ([]Observation, *Observation) {
+// observationOf finds or makes the observation of a window's locality. It looks
+// at guess first.
+func observationOf(out []Observation, guess int, s *siteWindow) ([]Observation, *Observation) {
 	if guess < len(out) && s.locality != nil && out[guess].Locality == *s.locality {
 		return out, &out[guess]
 	}
 	where := s.where()
 	i, found := slices.BinarySearchFunc(out, where, func(x Observation, l isobar.Locality) int { return x.Locality.Compare(l) })
 	if !found {
-		if !svc.countsBeyond(len(out), where) {
-			return out, nil
-		}
 		out = slices.Insert(out, i, Observation{Locality: where})
 	}
 	return out, &out[i]

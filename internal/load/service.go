@@ -15,6 +15,7 @@ type service struct {
 	sources  []*source // sorted by locality
 	// localities are those that it has, sorted, as of the last snapshot; nil = not known.
 	localities []isobar.ServiceLocality
+	crowded    bool // some localities that its clients name do not count
 
 	began      time.Time // when the first report with traffic came
 	remembered bool      // demand of an earlier process is known
@@ -83,7 +84,8 @@ func (t *Table) Snapshot(now time.Time) *Snapshot {
 func (t *Table) measure(svc *service, now time.Time, wall time.Duration) ServiceLoad {
 	l := ServiceLoad{Name: svc.name}
 	svc.localities = t.localities(svc.name)
-	sites := siteSums{service: svc}
+	svc.countLocalities(t.counted)
+	var sites siteSums
 	var memory moments
 	rest := others{comparison: comparison{service: svc, now: now, interval: t.interval}}
 	rest.bound(&t.accounts)
@@ -183,11 +185,11 @@ func (l *SourceLoad) land(f *flow, before int) {
 	l.Last = later(l.Last, w.until)
 	for i := range w.sites {
 		s := &w.sites[i]
-		where := s.where()
-		j, found := slices.BinarySearchFunc(l.Landed, where, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
-		if !found && !f.source.service.countsBeyond(len(l.Landed), where) {
+		if s.left {
 			continue
 		}
+		where := s.where()
+		j, found := slices.BinarySearchFunc(l.Landed, where, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
 		if !found {
 			if l.Landed == nil {
 				l.Landed = make([]LandedLoad, 0, before)

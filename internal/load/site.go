@@ -10,8 +10,7 @@ import (
 // siteSums adds up the landed load per locality over all sources. The sources and streams come in
 // a fixed order, so equal input gives equal sums.
 type siteSums struct {
-	service *service
-	sites   []siteSum // sorted by locality
+	sites []siteSum // sorted by locality
 }
 
 type siteSum struct {
@@ -30,11 +29,11 @@ type metricSum struct {
 func (s *siteSums) add(w *window, weight float64) {
 	for i := range w.sites {
 		ws := &w.sites[i]
-		where := ws.where()
-		j, found := slices.BinarySearchFunc(s.sites, where, func(x siteSum, l isobar.Locality) int { return x.Locality.Compare(l) })
-		if !found && !s.service.countsBeyond(len(s.sites), where) {
+		if ws.left {
 			continue
 		}
+		where := ws.where()
+		j, found := slices.BinarySearchFunc(s.sites, where, func(x siteSum, l isobar.Locality) int { return x.Locality.Compare(l) })
 		if !found {
 			s.sites = slices.Insert(s.sites, j, siteSum{SiteLoad: SiteLoad{Locality: where}})
 		}

@@ -85,6 +85,7 @@ type Table struct {
 	topology *isobar.Topology // nil = not known
 	observer observer
 	memory   memory
+	counted  map[isobar.Locality]struct{} // memory for countLocalities
 
 	spare [][]siteWindow // memory for windows that take has replaced
 }
@@ -95,6 +96,7 @@ func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
 	t := &Table{
 		interval: settings.interval(), arrivals: arrivals{started: startedAt},
 		services: map[string]*service{}, accounts: accounts{all: map[string]*account{}}, memory: memory{of: map[string]int{}},
+		counted: map[isobar.Locality]struct{}{},
 	}
 	t.SetMemory(settings.Memory)
 	for _, s := range saved {
