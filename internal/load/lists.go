@@ -3,8 +3,6 @@ package load
 import (
 	"slices"
 	"strings"
-
-	"github.com/isobar-xds/isobar"
 )
 
 // Bounds on lists whose names come from clients. Names beyond them are left out of the list, not
@@ -22,50 +20,6 @@ const (
 	maxEntries     = 20_000 // of a report that is made of several
 	maxWindowSites = 1_024  // localities of a service
 )
-
-// countLocalities decides which localities count that clients of a service name: the first maxSites, and those that the
-// service has. Clients may name any number of other ones: these would hide the service's own, and cost a search in
-// each list.
-func (s *service) countLocalities(counted map[isobar.Locality]struct{}) {
-	named := 0
-	for _, src := range s.sources {
-		for _, f := range src.flows {
-			named += len(f.window.sites)
-		}
-	}
-	if named <= maxSites && !s.crowded { // all count, as before
-		return
-	}
-	s.crowded = false
-	defer clear(counted)
-	for _, src := range s.sources {
-		for _, f := range src.flows {
-			for i := range f.window.sites {
-				x := &f.window.sites[i]
-				x.left = !s.counts(x.where(), counted)
-				s.crowded = s.crowded || x.left
-			}
-		}
-	}
-}
-
-// counts reports whether a locality counts beside those that do already.
-func (s *service) counts(l isobar.Locality, counted map[isobar.Locality]struct{}) bool {
-	if _, known := counted[l]; known {
-		return true
-	}
-	if len(counted) >= maxSites {
-		return s.has(l)
-	}
-	counted[l] = struct{}{}
-	return true
-}
-
-// has reports whether the service has a locality, as far as is known.
-func (s *service) has(l isobar.Locality) bool {
-	_, found := slices.BinarySearchFunc(s.localities, l, func(x isobar.ServiceLocality, l isobar.Locality) int { return x.Locality.Compare(l) })
-	return found
-}
 
 func scaleEndpoints(es []EndpointLoad, by float64) {
 	for i := range es {
