@@ -40,3 +40,39 @@ func BenchmarkTick(b *testing.B) {
 		tab.Snapshot(now)
 	}
 }
+
+// BenchmarkInventedLocalities merges and sums one interval of 1,000 streams in 10 zones that each report on one service
+// in 900 localities with names of 600 bytes that no other one names. Half of the requests may fail.
+func BenchmarkInventedLocalities(b *testing.B) {
+	const streams, each = 1_000, 900
+	for _, name := range []string{"succeeding", "failing"} {
+		b.Run(name, func(b *testing.B) {
+			tab := table()
+			windows := make([]load.StreamWindow, streams)
+			for i := range windows {
+				s := load.ServiceReport{Service: "checkout", Interval: interval}
+				for j := range each {
+					l := load.LocalityReport{Issued: 10, HasIssued: true, Succeeded: 10}
+					l.Locality = &isobar.Locality{Region: fmt.Sprintf("%0200d", i), Zone: fmt.Sprintf("%0200d", j), SubZone: fmt.Sprintf("%0200d", j)}
+					if name == "failing" && (i+j)%2 == 0 {
+						l.Succeeded, l.Errors = 0, 10
+					}
+					s.Localities = append(s.Localities, l)
+				}
+				windows[i] = load.StreamWindow{
+					Stream: load.StreamID(i + 1), Opened: start, Reports: []load.Report{{Services: []load.ServiceReport{s}}}, Account: fmt.Sprint(i % 10),
+					Node: load.Node{ID: fmt.Sprint(i), Cluster: "web", Locality: isobar.Locality{Region: "us", Zone: fmt.Sprint(i % 10)}, Agent: load.AgentEnvoy},
+				}
+			}
+			now := start
+			for b.Loop() {
+				now = now.Add(interval)
+				for i := range windows {
+					windows[i].Reports[0].Arrived = now
+				}
+				tab.Merge(windows)
+				tab.Snapshot(now)
+			}
+		})
+	}
+}

@@ -76,6 +76,7 @@ type siteWindow struct {
 	details    *siteDetails     // nil = there are none
 	priority   uint16
 	settled    bool // the gauge before has been taken off
+	left       bool // out of the sums by locality; see countLocalities
 }
 
 // siteDetails holds the values of a locality that only some clients report.

@@ -1,8 +1,12 @@
 package load_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
@@ -53,5 +57,61 @@ func TestFutile(t *testing.T) {
 				t.Errorf("another snapshot at the same time counts %v, the first %v", again, source)
 			}
 		})
+	}
+}
+
+// TestInventedLocalitiesHideNoFailures asserts that what fails in a locality of the service is remembered beside
+// localities that clients invent for each report, and in which more fails.
+func TestInventedLocalitiesHideNoFailures(t *testing.T) {
+	tab, honest, other := table(), newClient(1, load.AgentEnvoy), newClient(2, load.AgentEnvoy)
+	tab.SetTopology(realTopology())
+	for k := range 8 {
+		now := at(float64(k + 1))
+		tab.Merge([]load.StreamWindow{
+			honest.window(report(now, load.ServiceReport{Service: "checkout", Interval: interval, Localities: []load.LocalityReport{
+				{Locality: &zoneC, Issued: 1, HasIssued: true, Errors: 1}, {Locality: &zoneB, Issued: 50, HasIssued: true, Succeeded: 50},
+			}})),
+			other.window(report(now, inZones("checkout", fmt.Sprint("invented-", k, "-"), 900, func(l *load.LocalityReport, _ int) {
+				l.Issued, l.Succeeded, l.Errors = 50, 0, 50
+			}))),
+		})
+		s := tab.Snapshot(now).Service("checkout")
+		i := slices.IndexFunc(s.Futile, func(f load.SiteFutile) bool { return f.Locality == zoneC })
+		if i < 0 || s.Futile[i].Failed < 0.8*float64(k+1) {
+			t.Fatalf("report %d: %d localities in which requests fail are remembered, of the service's at %d", k+1, len(s.Futile), i)
+		}
+		if len(s.Futile) > 2*902+16+3 {
+			t.Errorf("report %d: %d localities are remembered", k+1, len(s.Futile))
+		}
+	}
+}
+
+// TestFailuresInInventedLocalitiesCostLittle asserts that a snapshot takes about as long where clients invent localities in
+// half of which their requests fail as where none does.
+func TestFailuresInInventedLocalitiesCostLittle(t *testing.T) {
+	const sources, clients, each = 10, 4, 1000
+	took := func(failing bool) time.Duration {
+		tab, shortest := table(), time.Hour
+		for k := range 3 {
+			now := at(float64(k + 1))
+			var windows []load.StreamWindow
+			for i := range sources * clients {
+				c := newClient(load.StreamID(i+1), load.AgentEnvoy)
+				c.node.Locality = isobar.Locality{Region: "us", Zone: fmt.Sprint(i % sources)}
+				windows = append(windows, c.window(report(now, inZones("checkout", fmt.Sprint("invented-", i, "-"), each, func(l *load.LocalityReport, j int) {
+					if failing && j%2 == 0 {
+						l.Succeeded, l.Errors = 0, l.Issued
+					}
+				}))))
+			}
+			tab.Merge(windows)
+			began := time.Now()
+			tab.Snapshot(now)
+			shortest = min(shortest, time.Since(began))
+		}
+		return shortest
+	}
+	if none, half := took(false), took(true); half > 6*none {
+		t.Errorf("a snapshot takes %v, and %v where half of the requests fail", none, half)
 	}
 }

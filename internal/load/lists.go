@@ -9,7 +9,7 @@ import (
 // of the sums.
 const (
 	maxNames     = 256    // metrics, or categories of drops
-	maxSites     = 4_096  // localities of a service
+	maxSites     = 4_096  // localities of a service, and those that it has; see countLocalities
 	maxEndpoints = 65_536 // of a locality
 	maxClients   = 4_096  // client services of a source
 )

@@ -123,8 +123,7 @@ type views struct {
 
 func (v *views) reset() { v.list, v.next = v.list[:0], 0 }
 
-// find finds or makes the view of a locality; nil beyond the localities that count: clients may name any number,
-// and each takes a place among those sorted.
+// find finds or makes the view of a locality that counts.
 func (v *views) find(l *isobar.Locality) *siteView {
 	for range 2 {
 		if v.next < len(v.list) && v.list[v.next].locality == l {
@@ -135,9 +134,6 @@ func (v *views) find(l *isobar.Locality) *siteView {
 	}
 	i, found := slices.BinarySearchFunc(v.list, l, func(x siteView, l *isobar.Locality) int { return compareLocalities(x.locality, l) })
 	if !found {
-		if len(v.list) >= maxSites {
-			return nil
-		}
 		v.list = slices.Insert(v.list, i, siteView{locality: l, delay: -1})
 	}
 	v.next = i + 1
@@ -339,10 +335,10 @@ func (o *observer) tally(src *source) {
 		sampled := f.gauge.left == "" && f.sample(o.now)
 		for i := range f.window.sites {
 			s := &f.window.sites[i]
-			v := o.views.find(s.locality)
-			if v == nil {
+			if s.left {
 				continue
 			}
+			v := o.views.find(s.locality)
 			if v.delay < 0 {
 				ms, assumed := o.network.Latency(src.locality, s.where())
 				v.delay, v.assumed = ms/1000, assumed
@@ -363,14 +359,12 @@ func (o *observer) addFlow(out []Observation, f *flow, weight float64) []Observa
 	sampled := f.gauge.left == "" && f.sample(o.now)
 	for i := range f.window.sites {
 		s := &f.window.sites[i]
+		if s.left {
+			continue
+		}
 		v := o.views.find(s.locality)
-		if v == nil {
-			continue
-		}
 		var x *Observation
-		if out, x = observationOf(out, i, s); x == nil {
-			continue
-		}
+		out, x = observationOf(out, i, s)
 		part := weight
 		if f.gauge.left == LeftOutDisagree {
 			part = v.bounded(s.issued*weight) / max(negligible, s.issued)
@@ -396,9 +390,6 @@ func observationOf(out []Observation, guess int, s *siteWindow) ([]Observation, 
 	where := s.where()
 	i, found := slices.BinarySearchFunc(out, where, func(x Observation, l isobar.Locality) int { return x.Locality.Compare(l) })
 	if !found {
-		if len(out) >= maxSites {
-			return out, nil
-		}
 		out = slices.Insert(out, i, Observation{Locality: where})
 	}
 	return out, &out[i]

@@ -118,7 +118,7 @@ func TestUnknownDistanceIsNoSample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tab.SetNetwork(network)
+	tab.SetTopology(&isobar.Topology{Network: network})
 	o = observed(t, play(tab, []teller{c}, 3, 1), zoneB)
 	near(t, "sampled over a known distance", o.Sampled, 100, 1e-9)
 	near(t, "at the server", o.AtServer(), 4, 1e-9)

@@ -166,7 +166,9 @@ func (s *service) fail(loads []SourceLoad, wall, interval time.Duration) {
 		for j := range l.Landed {
 			if x := &l.Landed[j]; x.Succeeded > 0 {
 				s.sources[i].futile = Futile{}
-				s.futile = slices.DeleteFunc(s.futile, func(f SiteFutile) bool { return f.Locality == x.Locality })
+				if k, found := s.findFutile(x.Locality); found {
+					s.futile[k].Futile = Futile{} // the end of this forgets it
+				}
 			}
 		}
 		l.Futile = s.sources[i].futile
@@ -176,26 +178,37 @@ func (s *service) fail(loads []SourceLoad, wall, interval time.Duration) {
 }
 
 // moreFutile is how many localities more than twice those of the present load a service remembers failures
-// of: clients may name other ones in each report.
+// of, up to maxSites: clients may name other ones in each report.
 const moreFutile = 16
 
-// boundFutile forgets the localities with the fewest failures, if there are too many.
+// boundFutile forgets the localities with the fewest failures that the service does not have, if there are too many.
 func (s *service) boundFutile(loads []SourceLoad) {
 	most := moreFutile
 	for i := range loads {
 		most += 2 * len(loads[i].Landed)
 	}
+	most = min(most, maxSites)
 	if len(s.futile) <= most {
 		return
 	}
 	slices.SortStableFunc(s.futile, func(a, b SiteFutile) int { return cmp.Compare(b.Failed, a.Failed) })
-	s.futile = slices.Clone(s.futile[:most])
+	kept := make([]SiteFutile, 0, most)
+	for i, f := range s.futile {
+		if i < most || s.has(f.Locality) {
+			kept = append(kept, f)
+		}
+	}
+	s.futile = kept
 	slices.SortFunc(s.futile, func(a, b SiteFutile) int { return a.Locality.Compare(b.Locality) })
 }
 
-// futileAt finds the requests to a locality.
+func (s *service) findFutile(l isobar.Locality) (int, bool) {
+	return slices.BinarySearchFunc(s.futile, l, func(f SiteFutile, l isobar.Locality) int { return f.Locality.Compare(l) })
+}
+
+// futileAt finds or makes the requests to a locality.
 func (s *service) futileAt(l isobar.Locality) *SiteFutile {
-	i, found := slices.BinarySearchFunc(s.futile, l, func(f SiteFutile, l isobar.Locality) int { return f.Locality.Compare(l) })
+	i, found := s.findFutile(l)
 	if !found {
 		s.futile = slices.Insert(s.futile, i, SiteFutile{Locality: l})
 	}

@@ -13,6 +13,9 @@ type service struct {
 	name     string
 	capacity float64   // over all localities, requests/s; 0 = not known
 	sources  []*source // sorted by locality
+	// localities are those that it has, sorted, as of the last snapshot; nil = not known.
+	localities []isobar.ServiceLocality
+	crowded    bool // some localities that its clients name do not count
 
 	began      time.Time // when the first report with traffic came
 	remembered bool      // demand of an earlier process is known
@@ -55,6 +58,50 @@ func (s *service) source(l isobar.Locality) *source {
 	return s.sources[i]
 }
 
+// countLocalities decides which localities count that clients of a service name: the first maxSites, and those that the
+// service has. Clients may name any number of other ones: these would hide the service's own, and cost a search in
+// each list.
+func (s *service) countLocalities(counted map[isobar.Locality]struct{}) {
+	named := 0
+	for _, src := range s.sources {
+		for _, f := range src.flows {
+			named += len(f.window.sites)
+		}
+	}
+	if named <= maxSites && !s.crowded { // all count, as before
+		return
+	}
+	s.crowded = false
+	defer clear(counted)
+	for _, src := range s.sources {
+		for _, f := range src.flows {
+			for i := range f.window.sites {
+				x := &f.window.sites[i]
+				x.left = !s.counts(x.where(), counted)
+				s.crowded = s.crowded || x.left
+			}
+		}
+	}
+}
+
+// counts reports whether a locality counts beside those that do already.
+func (s *service) counts(l isobar.Locality, counted map[isobar.Locality]struct{}) bool {
+	if _, known := counted[l]; known {
+		return true
+	}
+	if len(counted) >= maxSites {
+		return s.has(l)
+	}
+	counted[l] = struct{}{}
+	return true
+}
+
+// has reports whether the service has a locality, as far as is known.
+func (s *service) has(l isobar.Locality) bool {
+	_, found := slices.BinarySearchFunc(s.localities, l, func(x isobar.ServiceLocality, l isobar.Locality) int { return x.Locality.Compare(l) })
+	return found
+}
+
 // Snapshot works out the load of every service as of now and moves the
 // smoothed values on. Calling it again at the same time changes nothing.
 func (t *Table) Snapshot(now time.Time) *Snapshot {
@@ -80,6 +127,8 @@ func (t *Table) Snapshot(now time.Time) *Snapshot {
 // measure works out one service.
 func (t *Table) measure(svc *service, now time.Time, wall time.Duration) ServiceLoad {
 	l := ServiceLoad{Name: svc.name}
+	svc.localities = t.localities(svc.name)
+	svc.countLocalities(t.counted)
 	var sites siteSums
 	var memory moments
 	rest := others{comparison: comparison{service: svc, now: now, interval: t.interval}}
@@ -180,11 +229,11 @@ func (l *SourceLoad) land(f *flow, before int) {
 	l.Last = later(l.Last, w.until)
 	for i := range w.sites {
 		s := &w.sites[i]
-		where := s.where()
-		j, found := slices.BinarySearchFunc(l.Landed, where, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
-		if !found && len(l.Landed) >= maxSites {
+		if s.left {
 			continue
 		}
+		where := s.where()
+		j, found := slices.BinarySearchFunc(l.Landed, where, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
 		if !found {
 			if l.Landed == nil {
 				l.Landed = make([]LandedLoad, 0, before)

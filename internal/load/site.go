@@ -29,11 +29,11 @@ type metricSum struct {
 func (s *siteSums) add(w *window, weight float64) {
 	for i := range w.sites {
 		ws := &w.sites[i]
-		where := ws.where()
-		j, found := slices.BinarySearchFunc(s.sites, where, func(x siteSum, l isobar.Locality) int { return x.Locality.Compare(l) })
-		if !found && len(s.sites) >= maxSites {
+		if ws.left {
 			continue
 		}
+		where := ws.where()
+		j, found := slices.BinarySearchFunc(s.sites, where, func(x siteSum, l isobar.Locality) int { return x.Locality.Compare(l) })
 		if !found {
 			s.sites = slices.Insert(s.sites, j, siteSum{SiteLoad: SiteLoad{Locality: where}})
 		}

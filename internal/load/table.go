@@ -82,8 +82,10 @@ type Table struct {
 	services map[string]*service
 	names    []string // keys of services, sorted
 
+	topology *isobar.Topology // nil = not known
 	observer observer
 	memory   memory
+	counted  map[isobar.Locality]struct{} // memory for countLocalities
 
 	spare [][]siteWindow // memory for windows that take has replaced
 }
@@ -94,6 +96,7 @@ func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
 	t := &Table{
 		interval: settings.interval(), arrivals: arrivals{started: startedAt},
 		services: map[string]*service{}, accounts: accounts{all: map[string]*account{}}, memory: memory{of: map[string]int{}},
+		counted: map[isobar.Locality]struct{}{},
 	}
 	t.SetMemory(settings.Memory)
 	for _, s := range saved {
@@ -135,8 +138,11 @@ func (t *Table) Memory() Memory {
 	return out
 }
 
-// SetNetwork sets the distances between localities. Unset, the table uses the default latencies.
-func (t *Table) SetNetwork(network *isobar.Network) { t.observer.network = network }
+// SetTopology sets the distances between localities, and the localities that services have: those count however many
+// other ones clients name. Unset, the table uses the default latencies, and knows no locality.
+func (t *Table) SetTopology(topology *isobar.Topology) {
+	t.topology, t.observer.network = topology, topology.Network
+}
 
 // SetCapacity tells the capacity of a service over all localities, requests/s:
 // a single client may claim 5% of it whatever it claimed before. Unset, the
@@ -163,6 +169,17 @@ func (t *Table) SetSubscribed(list []Subscription, now time.Time) {
 			}
 		}
 	}
+}
+
+// localities returns those that a service has; nil = not known.
+func (t *Table) localities(service string) []isobar.ServiceLocality {
+	if t.topology == nil {
+		return nil
+	}
+	if s, ok := t.topology.Service(service); ok {
+		return s.Localities
+	}
+	return nil
 }
 
 func (t *Table) service(name string) *service {

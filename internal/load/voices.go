@@ -59,12 +59,12 @@ func (o *observer) hearFlow(svc *service, f *flow, weight float64) {
 	seconds := f.window.length.Seconds() * weight
 	for i := range f.window.sites {
 		s := &f.window.sites[i]
+		if s.left {
+			continue
+		}
 		where := s.where()
 		k, found := svc.voices.find(where)
 		if !found {
-			if len(svc.voices) >= maxSites {
-				continue
-			}
 			svc.voices = slices.Insert(svc.voices, k, voice{locality: where})
 		}
 		v, failed := &svc.voices[k], s.errors+s.abandoned
@@ -138,9 +138,6 @@ func joinAll(out, told []Observation, svc *service) []Observation {
 	for i := range told {
 		k, found := slices.BinarySearchFunc(out, told[i].Locality, func(x Observation, l isobar.Locality) int { return x.Locality.Compare(l) })
 		if !found {
-			if len(out) >= maxSites {
-				continue
-			}
 			out = slices.Insert(out, k, Observation{Locality: told[i].Locality})
 		}
 		out[k].join(&told[i], svc.voices.at(told[i].Locality))

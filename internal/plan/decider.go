@@ -43,7 +43,7 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.adherence.SetInterval(t.Interval)
 	d.learning.SetInterval(t.Interval)
 	d.limits.SetInterval(t.Interval)
-	d.table.SetNetwork(t.Topology.Network)
+	d.table.SetTopology(t.Topology)
 	d.table.Merge(t.Windows)
 	d.table.SetSubscribed(t.Subscribed, t.Now)
 	snapshot := d.table.Snapshot(t.Now)
@@ -179,7 +179,7 @@ func awaitClients(s *Service) {
 // [load.Table.Returned]. A provisional plan is followed by one that goes on from there.
 func (d *Decider) Gather(t *Turn) (observed Saved, returned float64) {
 	d.table.SetInterval(t.Interval)
-	d.table.SetNetwork(t.Topology.Network)
+	d.table.SetTopology(t.Topology)
 	d.table.Merge(t.Windows)
 	t.sortSubscribed()
 	d.table.SetSubscribed(t.Subscribed, t.Now)

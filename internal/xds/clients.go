@@ -3,6 +3,7 @@ package xds
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -146,8 +147,10 @@ func describeType(w *watch) ClientType {
 	return t
 }
 
-// describe returns a poller as a Client, like a stream. Server.mu is held.
+// describe returns a poller as a Client, like a stream.
 func (p *poller) describe() Client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	kind, _ := resource.ParseURL(p.key.url)
 	inSync := p.acked == p.version
 	return Client{
@@ -162,13 +165,21 @@ func (p *poller) describe() Client {
 
 // polling lists the clients that poll.
 func (s *Server) polling() []Client {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]Client, 0, len(s.pollers))
-	for _, p := range s.pollers {
-		out = append(out, p.describe())
+	pollers := s.allPollers()
+	out := make([]Client, len(pollers))
+	for i, p := range pollers {
+		out[i] = p.describe()
 	}
-	return slices.Clip(out)
+	return out
+}
+
+// allPollers returns the clients that poll, in the order in which they came.
+func (s *Server) allPollers() []*poller {
+	s.mu.Lock()
+	out := slices.Collect(maps.Values(s.pollers))
+	s.mu.Unlock()
+	slices.SortFunc(out, func(a, b *poller) int { return cmp.Compare(a.id, b.id) })
+	return out
 }
 
 // Subscribed reports whether a stream of the locality asks for the assignment of
@@ -223,29 +234,12 @@ func (s *Server) Introspect() iter.Seq[Introspected] {
 				return
 			}
 		}
-		for _, p := range s.introspectPolls() {
-			if !yield(p) {
+		for _, p := range s.allPollers() {
+			if !yield(Introspected{Node: p.node, poller: p}) {
 				return
 			}
 		}
 	}
-}
-
-// introspectPolls lists the clients that poll, in the order in which they
-// came.
-func (s *Server) introspectPolls() []Introspected {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pollers := make([]*poller, 0, len(s.pollers))
-	for _, p := range s.pollers {
-		pollers = append(pollers, p)
-	}
-	slices.SortFunc(pollers, func(a, b *poller) int { return cmp.Compare(a.id, b.id) })
-	out := make([]Introspected, len(pollers))
-	for i, p := range pollers {
-		out[i] = Introspected{Node: p.node, polled: p.resources()}
-	}
-	return out
 }
 
 // Missing lists the services that clients ask for and that do not exist, those

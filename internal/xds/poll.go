@@ -29,8 +29,8 @@ const pollLease = 5 * time.Minute
 const sweepPause = 10 * time.Second
 
 // poller is a client that has no stream but asks again and again. It counts as
-// a subscriber, so that the plan knows of its locality. Guarded by Server.mu,
-// but for what is written once.
+// a subscriber, so that the plan knows of its locality. What is not written once
+// is guarded by Server.mu or mu.
 type poller struct {
 	id    uint64
 	key   pollKey
@@ -40,9 +40,13 @@ type poller struct {
 	ready chan struct{} // closed when it is subscribed to what it asks for
 
 	account string // that it counts under, "" for none
-	emptied int    // bytes that count for assignments without endpoints
+	emptied int    // bytes that count for assignments without endpoints; guarded by Server.mu
 
-	seen    time.Time
+	seen time.Time // guarded by Server.mu
+
+	// mu guards what follows. It is held while each name is looked at, so Server.mu is not
+	// held when it is taken.
+	mu      sync.Mutex
 	heard   bool            // it has shown a version that it was sent
 	known   map[string]*sub // all assignments that it was sent
 	sent    []*sub          // those of the last answer
@@ -213,7 +217,7 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 		s.lists.release(names)
 		return p, r, err
 	}
-	if s.options.Returns != nil && r.Version != "" && !s.answered(p) {
+	if s.options.Returns != nil && r.Version != "" && !p.answered() {
 		if err = s.options.Returns(); err == nil {
 			p.group.update(s.published.Load()) // publishing may not have reached the group yet
 		}
@@ -222,9 +226,9 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 }
 
 // answered reports whether a client that polls was sent anything by this process.
-func (s *Server) answered(p *poller) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (p *poller) answered() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return p.version != ""
 }
 
@@ -273,6 +277,24 @@ func (p *poller) subscribe() {
 		p.group.subscribe(k, nil)
 	}
 	p.group.awaitACK(keys, false) // until it says what it has
+}
+
+// unsubscribe is the counterpart of subscribe.
+func (p *poller) unsubscribe() {
+	<-p.ready
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	keys := p.keys()
+	if !p.heard {
+		p.group.awaitACK(keys, true)
+	}
+	for _, k := range keys {
+		acked := ""
+		if x := p.known[k.name]; x != nil {
+			acked = x.acked
+		}
+		p.group.unsubscribe(k, acked)
+	}
 }
 
 // keys lists the assignments that a poller asks for.
@@ -344,18 +366,7 @@ func (s *Server) sweep(now time.Time) {
 	}
 	s.mu.Unlock()
 	for _, p := range gone {
-		<-p.ready
-		keys := p.keys()
-		if !p.heard {
-			p.group.awaitACK(keys, true)
-		}
-		for _, k := range keys {
-			acked := ""
-			if x := p.known[k.name]; x != nil {
-				acked = x.acked
-			}
-			p.group.unsubscribe(k, acked)
-		}
+		p.unsubscribe()
 		s.lists.release(p.key.names)
 		s.leave(p.group)
 	}
@@ -399,8 +410,8 @@ func (s *Server) answer(p *poller, r *resource.Request, view *view.View, turn in
 	}
 	a.Version = polledVersion(h)
 	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.accept(r, now)
 	if p.version != a.Version {
 		p.version, p.sentAt = a.Version, now
@@ -423,7 +434,7 @@ func polledVersion(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:8
 // gone names the services that do not exist of which the client may have something. It gets their
 // assignments without endpoints, which count before they are made.
 func (s *Server) gone(p *poller, r *resource.Request, view *view.View) (map[string]bool, error) {
-	out := s.had(p, r)
+	out := p.had(r)
 	maps.DeleteFunc(out, func(name string, _ bool) bool { return !view.Gone(name) })
 	more := len(out) * emptyCost
 	s.mu.Lock()
@@ -442,10 +453,10 @@ func (s *Server) gone(p *poller, r *resource.Request, view *view.View) (map[stri
 // had names what the client may have something of, by the version that it shows:
 // with the last one it has what it was ever sent; with one of another server it
 // may have anything.
-func (s *Server) had(p *poller, r *resource.Request) map[string]bool {
+func (p *poller) had(r *resource.Request) map[string]bool {
 	out := map[string]bool{}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch r.Version {
 	case "", nothingPolled:
 	case p.version:
@@ -460,7 +471,7 @@ func (s *Server) had(p *poller, r *resource.Request) map[string]bool {
 	return out
 }
 
-// accept records that the client has the last answer, if the request shows its version. Server.mu
+// accept records that the client has the last answer, if the request shows its version. p.mu
 // is held.
 func (p *poller) accept(r *resource.Request, now time.Time) {
 	if p.version == "" || r.Version != p.version {

@@ -196,15 +196,15 @@ type Resource struct {
 type Introspected struct {
 	Node rpc.Node
 
-	stream *stream    // nil for those that poll
-	polled []Resource // what they were told
+	stream *stream // nil for those that poll
+	poller *poller
 }
 
 // Resources lists what the client subscribes to, by type in the order in which
 // a push sends them, then by name.
 func (i *Introspected) Resources() []Resource {
 	if i.stream == nil {
-		return i.polled
+		return i.poller.resources()
 	}
 	s := i.stream
 	s.mu.Lock()
@@ -252,8 +252,10 @@ func introspected(s *session, w *watch, x *sub) Resource {
 	return r
 }
 
-// resources lists what the client asked for last. Server.mu is held.
+// resources lists what the client asked for last.
 func (p *poller) resources() []Resource {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	delivery, at := Unanswered, p.sentAt
 	if p.acked == p.version {
 		delivery, at = Accepted, p.ackedAt
