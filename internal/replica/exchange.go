@@ -109,7 +109,7 @@ func (x *exchange) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeReque
 	if err := stream.Send(&peerv1.ExchangeResponse{Hello: x.r.hello()}); err != nil {
 		return err
 	}
-	defer func() { <-in.reading }()
+	defer func() { _ = <-in.reading }() // the stream has its error
 	for {
 		m, err := next(ctx, messages)
 		if err != nil {
@@ -307,7 +307,7 @@ func (x *exchange) take(ctx context.Context, in *inbound, m *peerv1.ExchangeRequ
 		if whole == nil || err != nil {
 			return err
 		}
-		<-in.reading
+		_ = <-in.reading // nil, by the check above
 		go func() { in.reading <- x.r.receivedPlan(in.from.Name, whole) }()
 		return nil
 	case *peerv1.ExchangeRequest_Observations:
