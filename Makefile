@@ -263,8 +263,8 @@ steady: build ## hold 5,000 clients, 1,000 services and 100 checkers for DURATIO
 # The measured server has processor 1, everything else processor 0, which a process of the
 # lowest priority keeps busy: the same work then takes the same time in both runs, although
 # two processors of one core slow each other.
-GROUP_COST := -cpu 1 -clients 1000 -connections 20 -duration 60s -warmup 50s
-group-cost: build ## compare the processor time of a single server with that of the leader of three replicas, for the same 1,000 clients (5 minutes, two processors with nothing else to do)
+GROUP_COST := -cpu 1 -clients 300 -connections 10 -duration 60s -warmup 50s
+group-cost: build ## compare the processor time of a single server with that of the leader of three replicas, for the same 300 clients (5 minutes, two processors with nothing else to do)
 	cd bench && $(GO) build -trimpath -o ../bin/steady ./steady
 	@nice -n 19 taskset -c 0 sh -c 'while :; do :; done' & busy=$$!; trap 'kill $$busy' EXIT; \
 	for flags in '' '-replicas 3 -at leader'; do \

@@ -52,9 +52,6 @@ type inbound struct {
 	summary *peerv1.Summary
 
 	plan assembly
-	// A plan is read beside the stream: the statuses behind it show that the other replica can be
-	// reached. reading holds the result of the last one, and is empty while a plan is read.
-	reading chan error // capacity 1
 }
 
 func newExchange(r *Replica) *exchange { return &exchange{r: r, streams: map[string]*inbound{}} }
@@ -109,19 +106,67 @@ func (x *exchange) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeReque
 	if err := stream.Send(&peerv1.ExchangeResponse{Hello: x.r.hello()}); err != nil {
 		return err
 	}
-	defer func() { _ = <-in.reading }() // the stream has its error
+	plans := startPlanReader(func(p *group.Plan) {
+		if err := x.r.receivedPlan(in.from.Name, p); err != nil {
+			cancel(x.rejected(in, err))
+		}
+	})
+	defer plans.stop()
 	for {
 		m, err := next(ctx, messages)
 		if err != nil {
 			return err
 		}
-		if err := x.take(ctx, in, m); err != nil {
-			if x.reject("message of "+in.from.Name, err) {
-				x.r.log.Warn("rejected a message of another replica", "from", in.from.Name, "error", err)
-			}
-			return status.Error(codes.InvalidArgument, err.Error())
+		if err := x.take(in, plans, m); err != nil {
+			return x.rejected(in, err)
 		}
 	}
+}
+
+// rejected notes that a message of another replica was rejected, and returns the end of its stream.
+func (x *exchange) rejected(in *inbound, err error) error {
+	if x.reject("message of "+in.from.Name, err) {
+		x.r.log.Warn("rejected a message of another replica", "from", in.from.Name, "error", err)
+	}
+	return status.Error(codes.InvalidArgument, err.Error())
+}
+
+// planReader reads the plans of one stream beside it: the statuses behind a plan show that the
+// other replica can be reached, and must not wait. Of the plans that arrive while one is read, it
+// reads the newest.
+type planReader struct {
+	waiting chan *group.Plan // capacity 1
+	done    chan struct{}
+}
+
+func startPlanReader(read func(*group.Plan)) *planReader {
+	r := &planReader{waiting: make(chan *group.Plan, 1), done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		for p := range r.waiting {
+			read(p)
+		}
+	}()
+	return r
+}
+
+// offer never waits. Only the goroutine of the stream calls it.
+func (r *planReader) offer(p *group.Plan) {
+	select {
+	case <-r.waiting:
+	default:
+	}
+	r.waiting <- p
+}
+
+// stop drops the plan that waits, and waits until the one that is being read is read.
+func (r *planReader) stop() {
+	select {
+	case <-r.waiting:
+	default:
+	}
+	close(r.waiting)
+	<-r.done
 }
 
 // received is a message, or why none comes any more.
@@ -155,6 +200,9 @@ func next(ctx context.Context, messages <-chan received) (*peerv1.ExchangeReques
 	case r := <-messages:
 		return r.message, r.err
 	case <-ctx.Done():
+		if s, ok := status.FromError(context.Cause(ctx)); ok {
+			return nil, s.Err()
+		}
 		return nil, status.Error(codes.Unavailable, context.Cause(ctx).Error())
 	}
 }
@@ -187,9 +235,7 @@ func (x *exchange) greet(ctx context.Context, h *peerv1.Hello) (*inbound, error)
 			return nil, err
 		}
 	}
-	in := &inbound{from: identityFromProto(h.GetReplica()), version: bounded(h.GetVersion()), reading: make(chan error, 1)}
-	in.reading <- nil
-	return in, nil
+	return &inbound{from: identityFromProto(h.GetReplica()), version: bounded(h.GetVersion())}, nil
 }
 
 // maxShown bounds a text of another replica that is shown, in bytes.
@@ -269,31 +315,8 @@ func (x *exchange) reported(name string) (version string, summary *peerv1.Summar
 	return in.version, in.summary, true
 }
 
-// read returns the error of the last plan that was read, once, and whether the next message may be
-// carried out. If wait is set, it waits until the plan is read, or ctx ends.
-func (in *inbound) read(ctx context.Context, wait bool) (ready bool, err error) {
-	if !wait {
-		select {
-		case err = <-in.reading:
-			in.reading <- nil
-		default:
-		}
-		return true, err
-	}
-	select {
-	case err = <-in.reading:
-		in.reading <- nil
-		return true, err
-	case <-ctx.Done():
-		return false, nil
-	}
-}
-
-// take carries out a message. All but statuses wait until the plan before them is read.
-func (x *exchange) take(ctx context.Context, in *inbound, m *peerv1.ExchangeRequest) error {
-	if ready, err := in.read(ctx, m.GetStatus() == nil); !ready || err != nil {
-		return err
-	}
+// take carries out a message.
+func (x *exchange) take(in *inbound, plans *planReader, m *peerv1.ExchangeRequest) error {
 	switch m := m.GetMessage().(type) {
 	case *peerv1.ExchangeRequest_Status:
 		x.mu.Lock()
@@ -307,8 +330,7 @@ func (x *exchange) take(ctx context.Context, in *inbound, m *peerv1.ExchangeRequ
 		if whole == nil || err != nil {
 			return err
 		}
-		_ = <-in.reading // nil, by the check above
-		go func() { in.reading <- x.r.receivedPlan(in.from.Name, whole) }()
+		plans.offer(whole)
 		return nil
 	case *peerv1.ExchangeRequest_Observations:
 		if x.r.opts.Observed != nil {

@@ -269,20 +269,24 @@ func TestSlowReadersOfPlansHearTheLeader(t *testing.T) {
 	f.served(f.publish(leader, "one"), "one")
 	epoch := leader.Status().Epoch
 	f.slow <- struct{}{} // readers of "slow" wait
-	version := f.publish(leader, "slow")
+	version, last := f.publish(leader, "slow"), "slow"
 	for name, m := range f.members {
 		if m != leader {
 			f.until(name+" reads the plan", func() bool { return m.reads.Load() })
 		}
 	}
-	for range 40 { // heartbeats
+	for i := range 40 { // heartbeats
 		<-time.After(timing.Heartbeat)
+		if i%5 == 0 {
+			last = fmt.Sprint("newer ", i)
+			version = f.publish(leader, last)
+		}
 		if role, now := leader.Role(); role != group.Leading || now != epoch {
 			t.Fatalf("the leader of epoch %d is %v of epoch %d while followers read its plan", epoch, role, now)
 		}
 	}
 	<-f.slow
-	f.served(version, "slow")
+	f.served(version, last)
 }
 
 func TestAnotherTakesOver(t *testing.T) {
