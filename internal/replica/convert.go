@@ -2,13 +2,13 @@ package replica
 
 import (
 	"bytes"
-	"compress/flate"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 
+	"github.com/klauspost/compress/flate"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/replica/group"

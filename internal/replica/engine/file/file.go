@@ -32,7 +32,7 @@ type Engine struct {
 	mu   sync.Mutex
 	lock *os.File // held; nil while this replica does not lead
 
-	last lastWrite
+	last lastRead
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -75,6 +75,9 @@ func (e *Engine) Changed() <-chan struct{} { return nil }
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.last.mu.Lock()
+	defer e.last.mu.Unlock()
+	e.last.set(nil, nil, engine.Written{})
 	return e.release()
 }
 

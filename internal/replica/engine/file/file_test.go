@@ -203,3 +203,40 @@ func TestRefusedGroupNames(t *testing.T) {
 		}
 	}
 }
+
+// TestWritesOfAnotherProcessAreSeen asserts that an engine which remembers the operators' writes
+// sees those of another process, and that what it returned before does not change with them.
+func TestWritesOfAnotherProcessAreSeen(t *testing.T) {
+	dir := t.TempDir()
+	one, other := open(t, dir, enginetest.Replica("one", 1)), open(t, dir, enginetest.Replica("other", 2))
+	write := func(e *file.Engine, previous uint64, data string) {
+		t.Helper()
+		changes := []engine.Change{{Key: "pauses", Data: []byte(data)}}
+		if err := e.WriteOperators(t.Context(), group.Claim{}, previous, previous+1, changes); err != nil { // there is no leader
+			t.Fatal(err)
+		}
+	}
+	read := func() engine.Written {
+		t.Helper()
+		w, err := one.ReadOperators(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	write(one, 0, `"first"`)
+	before := read()
+	for i := range uint64(20) {
+		text := fmt.Sprintf(`"%05d"`, i)
+		write(other, i+1, text)
+		if last, err := one.LastWrite(t.Context()); err != nil || last != i+2 {
+			t.Fatalf("the last write is %d, %v, want %d", last, err, i+2)
+		}
+		if got := string(read().Entries["pauses"]); got != text {
+			t.Fatalf("%s, want %s", got, text)
+		}
+	}
+	if got := string(before.Entries["pauses"]); got != `"first"` {
+		t.Errorf("the entries that were read first are %s now", got)
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"sync"
 	"syscall"
@@ -33,8 +35,92 @@ func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
 	if err := ctx.Err(); err != nil {
 		return engine.Written{}, err
 	}
-	path := e.path("operators")
-	data, err := readBounded(path, maxOperatorBytes)
+	w, err := e.readOperators()
+	if err != nil {
+		return engine.Written{}, err
+	}
+	return engine.Written{Sequence: w.Sequence, Entries: maps.Clone(w.Entries)}, nil
+}
+
+// LastWrite implements [engine.Operators].
+func (e *Engine) LastWrite(ctx context.Context) (uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	w, err := e.readOperators()
+	return w.Sequence, err
+}
+
+// lastRead is the file of operators' writes that was read last. The leader asks for its sequence
+// every second and reads it before each write, and it may hold thousands of services.
+type lastRead struct {
+	mu      sync.Mutex
+	file    *os.File       // open, so that no other file gets its inode
+	info    os.FileInfo    // of file
+	written engine.Written // nothing changes its entries
+}
+
+// readOperators reads the file if it is another one than the last time: writes replace it. The
+// result may not be changed.
+func (e *Engine) readOperators() (engine.Written, error) {
+	e.last.mu.Lock()
+	defer e.last.mu.Unlock()
+	if e.last.isAt(e.path("operators")) {
+		return e.last.written, nil
+	}
+	f, err := os.Open(e.path("operators"))
+	if errors.Is(err, os.ErrNotExist) {
+		return engine.Written{Entries: map[string][]byte{}}, nil
+	}
+	if err != nil {
+		return engine.Written{}, err
+	}
+	info, err := f.Stat() // before it is read: a change in place is seen the next time
+	if err != nil {
+		return engine.Written{}, errors.Join(err, f.Close())
+	}
+	w, err := decodeOperators(f)
+	if err != nil {
+		return engine.Written{}, errors.Join(err, f.Close())
+	}
+	e.last.set(f, info, w)
+	return w, nil
+}
+
+// isAt reports whether the file at path is still the one that was read.
+func (l *lastRead) isAt(path string) bool {
+	if l.file == nil {
+		return false
+	}
+	has, err := os.Stat(path)
+	return err == nil && os.SameFile(l.info, has) && has.ModTime().Equal(l.info.ModTime()) && has.Size() == l.info.Size()
+}
+
+// remember keeps the entries of the file that was just written. If that fails, they are read again.
+func (e *Engine) remember(w engine.Written) {
+	e.last.mu.Lock()
+	defer e.last.mu.Unlock()
+	f, err := os.Open(e.path("operators"))
+	if err != nil {
+		return
+	}
+	if info, err := f.Stat(); err == nil {
+		e.last.set(f, info, w)
+	} else {
+		_ = f.Close() // it was read only
+	}
+}
+
+// set closes the file before.
+func (l *lastRead) set(f *os.File, info os.FileInfo, w engine.Written) {
+	if l.file != nil {
+		_ = l.file.Close() // it was read only
+	}
+	l.file, l.info, l.written = f, info, w
+}
+
+func decodeOperators(f *os.File) (engine.Written, error) {
+	data, err := io.ReadAll(io.LimitReader(f, maxOperatorBytes+1))
 	if err != nil {
 		return engine.Written{}, err
 	}
@@ -44,40 +130,16 @@ func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
 	}
 	var w written
 	if err := json.Unmarshal(data, &w); err != nil {
-		return engine.Written{}, fmt.Errorf("%s: %w", path, err)
+		return engine.Written{}, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	if w.Format != operatorFormat {
-		return engine.Written{}, fmt.Errorf("%s has format %d, this program reads %d: %w", path, w.Format, operatorFormat, group.ErrNewerFormat)
+		return engine.Written{}, fmt.Errorf("%s has format %d, this program reads %d: %w", f.Name(), w.Format, operatorFormat, group.ErrNewerFormat)
 	}
 	out.Sequence = w.Sequence
 	for key, data := range w.Entries {
 		out.Entries[key] = data
 	}
 	return out, nil
-}
-
-// lastWrite is the sequence of the file that was read last. The leader asks for it every second, and
-// the file may hold thousands of services.
-type lastWrite struct {
-	mu       sync.Mutex
-	of       os.FileInfo
-	sequence uint64
-}
-
-// LastWrite implements [engine.Operators]. It reads the file again once it is another one: writes
-// replace it.
-func (e *Engine) LastWrite(ctx context.Context) (uint64, error) {
-	e.last.mu.Lock()
-	defer e.last.mu.Unlock()
-	info, err := os.Stat(e.path("operators"))
-	if err == nil && e.last.of != nil && os.SameFile(info, e.last.of) && info.ModTime().Equal(e.last.of.ModTime()) && info.Size() == e.last.of.Size() {
-		return e.last.sequence, ctx.Err()
-	}
-	w, failed := e.ReadOperators(ctx)
-	if err == nil && failed == nil {
-		e.last.of, e.last.sequence = info, w.Sequence
-	}
-	return w.Sequence, failed
 }
 
 // WriteOperators implements [engine.Operators]. Data of changes is JSON.
@@ -108,7 +170,11 @@ func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous
 	if err != nil {
 		return err
 	}
-	return replace(e.path("operators"), data)
+	if err := replace(e.path("operators"), data); err != nil {
+		return err
+	}
+	e.remember(engine.Written{Sequence: next, Entries: now.Entries})
+	return nil
 }
 
 // mayWrite returns an error unless this replica leads with the claim, or, for the zero claim, no
