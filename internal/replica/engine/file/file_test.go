@@ -236,6 +236,12 @@ func TestWritesOfAnotherProcessAreSeen(t *testing.T) {
 			t.Fatalf("%s, want %s", got, text)
 		}
 	}
+	if err := other.WriteOperators(t.Context(), group.Claim{}, 21, 22, []engine.Change{{Key: "pauses", Data: []byte("{")}}); err == nil {
+		t.Error("data that is no JSON was written")
+	}
+	if w := read(); w.Sequence != 21 {
+		t.Errorf("the last write has number %d, want 21", w.Sequence)
+	}
 	if got := string(before.Entries["pauses"]); got != `"first"` {
 		t.Errorf("the entries that were read first are %s now", got)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -96,6 +97,28 @@ func (l *lastRead) isAt(path string) bool {
 	return err == nil && os.SameFile(l.info, has) && has.ModTime().Equal(l.info.ModTime()) && has.Size() == l.info.Size()
 }
 
+// encodeOperators encodes written. The entries are valid JSON, and encoding/json would read each of
+// them again.
+func encodeOperators(sequence uint64, entries map[string][]byte) ([]byte, error) {
+	size := 0
+	for key, data := range entries {
+		size += len(key) + len(data) + 8
+	}
+	out := make([]byte, 0, size+100)
+	out = fmt.Appendf(out, `{"format":%d,"sequence":%d,"entries":{`, operatorFormat, sequence)
+	for i, key := range slices.Sorted(maps.Keys(entries)) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		name, err := json.Marshal(key)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(append(out, name...), ':'), entries[key]...)
+	}
+	return append(out, "}}"...), nil
+}
+
 // remember keeps the entries of the file that was just written. If that fails, they are read again.
 func (e *Engine) remember(w engine.Written) {
 	e.last.mu.Lock()
@@ -147,6 +170,11 @@ func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous
 	if err := engine.CheckChanges(previous, next, changes); err != nil {
 		return err
 	}
+	for i := range changes {
+		if c := &changes[i]; c.Data != nil && !json.Valid(c.Data) {
+			return fmt.Errorf("the data of %s is no JSON", c.Key)
+		}
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	unlock, err := e.mayWrite(claim)
@@ -162,11 +190,7 @@ func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous
 		return fmt.Errorf("%w: the last one has number %d, not %d", engine.ErrStale, now.Sequence, previous)
 	}
 	engine.Apply(now.Entries, changes)
-	file := written{Format: operatorFormat, Sequence: next, Entries: make(map[string]json.RawMessage, len(now.Entries))}
-	for key, data := range now.Entries {
-		file.Entries[key] = data
-	}
-	data, err := json.Marshal(file)
+	data, err := encodeOperators(next, now.Entries)
 	if err != nil {
 		return err
 	}
