@@ -34,7 +34,7 @@ func TestPlanVerdictOnLatency(t *testing.T) {
 			if tt.want == "" && !strings.HasPrefix(got, "verdict: nothing gets worse") {
 				t.Errorf("got %s", got)
 			}
-			if tt.want != "" && (!strings.HasPrefix(got, "verdict: think again: 1 thing gets worse\n") || !strings.Contains(got, tt.want)) {
+			if tt.want != "" && (!strings.HasPrefix(got, "verdict: review before applying: 1 thing gets worse\n") || !strings.Contains(got, tt.want)) {
 				t.Errorf("got %s\nwant %s", got, tt.want)
 			}
 		})
