@@ -157,7 +157,7 @@ func writeUnknown(line func(name, format string, args ...any), clusters []string
 	if n := len(clusters) - len(names); n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	line("unknown", "clients report load on clusters that are no services: %s%s", strings.Join(names, ", "), more)
+	line("unknown", "clients report load for clusters that are not services: %s%s", strings.Join(names, ", "), more)
 }
 
 // writeReserves prints which services would not survive the loss of a zone.
