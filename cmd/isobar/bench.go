@@ -86,8 +86,8 @@ func runBench(ctx context.Context, flags *benchFlags, stdout, stderr io.Writer) 
 		return err
 	}
 	if flags.options.Rate > 0 {
-		_, _ = fmt.Fprintf(stderr, "warning: %s %v requests/s each that nobody sends; the server moves weights by them\n",
-			plural.Count(flags.options.Clients, "client claims", "clients claim"), flags.options.Rate) // nobody to tell
+		_, _ = fmt.Fprintf(stderr, "warning: %s %v requests/s each without sending any; the server computes weights from these reports\n",
+			plural.Count(flags.options.Clients, "client reports", "clients report"), flags.options.Rate) // nobody to tell
 	}
 	show := newBenchProgress(stderr)
 	flags.options.Progress = show.progress
@@ -131,7 +131,7 @@ func (f *benchFlags) complete(log *slog.Logger) error {
 	case f.options.Addresses < 0 || f.options.Addresses > loadgen.MaxAddresses:
 		return usagef("--addresses %d, want 0 to %d", f.options.Addresses, loadgen.MaxAddresses)
 	case f.options.Addresses > 0 && !onLoopback(host):
-		return usagef("--addresses are of this machine, and --server %q is not", f.options.Target)
+		return usagef("--addresses needs a server on this machine, and --server %q is not", f.options.Target)
 	case f.options.Subscribe < 1:
 		return usagef("--subscribe %d, want at least 1", f.options.Subscribe)
 	case f.options.Streams != loadgen.SharedADS && f.options.Streams != loadgen.EachADS && f.options.Streams != loadgen.EachEDS:
@@ -191,7 +191,7 @@ func benchText(r *loadgen.Result) string {
 		line("reconnect", "%s", arrivalText(r.Reconnect))
 	}
 	if r.NoReconnect {
-		line("reconnect", "cut short before it")
+		line("reconnect", "not reached: the run ended early")
 	}
 	line("pushes", "%d, %.1f MB", r.Pushes, float64(r.PushBytes)/1e6)
 	if r.Spread.Count > 0 {
@@ -216,7 +216,7 @@ func benchText(r *loadgen.Result) string {
 }
 
 func arrivalText(a *loadgen.Arrival) string {
-	text := "nobody got one"
+	text := "no client got one"
 	if a.Count > 0 {
 		text = latencyText(&a.Latency)
 	}
@@ -227,7 +227,7 @@ func arrivalText(a *loadgen.Arrival) string {
 		text += "; none silent"
 	}
 	if a.NotBegun > 0 {
-		text += fmt.Sprintf("; %d had yet to connect when it was cut short", a.NotBegun)
+		text += fmt.Sprintf("; %d had not connected when the run ended early", a.NotBegun)
 	}
 	if a.Incomplete > 0 {
 		text += fmt.Sprintf("; %d LACK A SERVICE", a.Incomplete)

@@ -54,7 +54,7 @@ func TestBench(t *testing.T) {
 	if got.Clients != 20 || got.FirstEDS.Count != 20 || got.Reconnect.Count != 20 || got.Reports == 0 || !got.OK() {
 		t.Errorf("got %+v", got)
 	}
-	for _, want := range []string{"warning: 20 clients claim 10 requests/s each", "holding: 20 of 20 clients served"} {
+	for _, want := range []string{"warning: 20 clients report 10 requests/s each", "holding: 20 of 20 clients served"} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("standard error lacks %q:\n%s", want, stderr.String())
 		}
@@ -88,7 +88,7 @@ func TestBenchCutShort(t *testing.T) {
 	if err := run(ctx, args, &stdout, &stderr); err == nil || exitCode(err) != exitError {
 		t.Errorf("clients were not served, but the error is %v", err)
 	}
-	for _, want := range []string{`\d+ had yet to connect when it was cut short`, `reconnect +cut short before it`} {
+	for _, want := range []string{`\d+ had not connected when the run ended early`, `reconnect +not reached: the run ended early`} {
 		if !regexp.MustCompile(want).MatchString(stdout.String()) {
 			t.Errorf("no %s in\n%s", want, stdout.String())
 		}

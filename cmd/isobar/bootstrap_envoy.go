@@ -69,7 +69,7 @@ does.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if flags.withoutNode && !besides.beside {
-				return usagef("--without-node goes only with --beside: the node says who and where the Envoy is")
+				return usagef("--without-node requires --beside: other bootstrap files need the node, with the ID and the locality of the Envoy")
 			}
 			b, err := flags.check()
 			if err != nil {

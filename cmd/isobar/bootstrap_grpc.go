@@ -54,11 +54,11 @@ func javaCredentials(tls *bootstrapTLS) (grpcCreds, string) {
 	switch {
 	case tls.Cert != "":
 		return grpcCreds{Type: isobarTLS, Config: tls.grpc().Config},
-			"grpc-java has no credentials that show a certificate: register the XdsCredentialsProvider of docs/how-to/grpc.md, " +
+			"grpc-java has no built-in credentials with a client certificate: register the XdsCredentialsProvider of docs/how-to/grpc.md, " +
 				`which reads these files; its name is "` + isobarTLS + `"`
 	case tls.CA != "":
 		return grpcCreds{Type: "tls"},
-			"grpc-java trusts what the JVM trusts, whatever the file says: put " + tls.CA + " into a trust store, and start the JVM with -Djavax.net.ssl.trustStore"
+			"grpc-java always uses the trust store of the JVM: put " + tls.CA + " into a trust store, and start the JVM with -Djavax.net.ssl.trustStore"
 	}
 	return tls.grpc(), ""
 }
@@ -154,7 +154,7 @@ func (f *listenerFlags) check(beside bool) (grpcListeners, error) {
 	case files < 3:
 		return grpcListeners{}, usagef("--listener-cert, --listener-key and --listener-client-ca belong together: give all three, or none for plaintext")
 	case filepath.Dir(f.cert) != filepath.Dir(f.key):
-		return grpcListeners{}, usagef("--listener-key %s: want it in the folder of --listener-cert: grpc-go takes it from no other", f.key)
+		return grpcListeners{}, usagef("--listener-key %s: want a file in the directory of --listener-cert: grpc-go accepts no other directory", f.key)
 	}
 	return grpcListeners{
 		Certificates: map[string]grpcCertificates{resource.ListenerCertificates: {

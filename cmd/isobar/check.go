@@ -55,7 +55,7 @@ service names and that look like a misspelling of another region.`,
 				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %v\n", inputName(file), err) // nobody to tell
 			}
 			if n := len(warnings) + len(more); strict && n > 0 {
-				return fmt.Errorf("%s: %s, which --strict makes errors", inputName(file), plural.Count(n, "warning", "warnings"))
+				return fmt.Errorf("%s: %s; --strict treats warnings as errors", inputName(file), plural.Count(n, "warning", "warnings"))
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), inputName(file)+": ok, "+contents(c))
 			return err
@@ -192,7 +192,7 @@ func listenerFiles(c *config.Config) []listener {
 func missingFiles(c *config.Config) (out []error) {
 	note := func(err error, follows string) {
 		if err != nil {
-			out = append(out, fmt.Errorf("%w; on this machine it would not %s", err, follows))
+			out = append(out, fmt.Errorf("%w; on this machine Isobar would not %s", err, follows))
 		}
 	}
 	for _, l := range listenerFiles(c) {
@@ -269,7 +269,7 @@ func lacks(c *config.Config) (out []error) {
 		}
 	}
 	if len(capacity) > 0 {
-		out = append(out, fmt.Errorf("%s without capacity in some locality (%s): Isobar takes capacity there to equal the load, and so can't prevent overload; "+
+		out = append(out, fmt.Errorf("%s without capacity in some locality (%s): Isobar assumes there that capacity equals the load, so it can't prevent overload; "+
 			"give max_rate or orca: true, or leave out capacity_trust: declared", plural.Count(len(capacity), "service", "services"), someNames(capacity)))
 	}
 	if len(checks) > 0 {

@@ -21,9 +21,9 @@ func TestCheckLooksAtCertificates(t *testing.T) {
 		ca   time.Duration // when client_ca ends, from now
 		want string        // "" = no warning
 	}{
-		{"expired", -time.Hour, 20 * time.Hour, "warning: the certificate of the listener xds has expired at "},
+		{"expired", -time.Hour, 20 * time.Hour, "warning: the certificate of the listener xds expired at "},
 		{"ends soon", time.Minute, 20 * time.Hour, "warning: the certificate of the listener xds ends at "},
-		{"authority expired", 20 * time.Hour, -time.Hour, "warning: the certificate of CN=test CA in client_ca of the listener xds has expired at "},
+		{"authority expired", 20 * time.Hour, -time.Hour, "warning: the certificate of CN=test CA in client_ca of the listener xds expired at "},
 		{"authority ends soon", 20 * time.Hour, time.Minute, "warning: the certificate of CN=test CA in client_ca of the listener xds ends at "},
 		{"good", 20 * time.Hour, 20 * time.Hour, ""},
 	} {

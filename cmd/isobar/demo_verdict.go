@@ -33,7 +33,7 @@ func verdictText(v *fleet.Verdict) string {
 	b.Reset()
 	b.WriteString(text + "\n\n")
 	if late := latest(v); late > busyMS {
-		fmt.Fprintf(&b, "Busy machine: requests left up to %.0f ms late, which spoils the figures.\n", late)
+		fmt.Fprintf(&b, "The machine was busy: clients sent requests up to %.0f ms late, so the figures are unreliable.\n", late)
 	}
 	for _, note := range demoNotes(v) {
 		b.WriteString(wrap(note, verdictWidth) + "\n")
@@ -53,11 +53,11 @@ func demoNotes(v *fleet.Verdict) []string {
 	last := &v.Outcomes[len(v.Outcomes)-1]
 	var notes []string
 	if last.Step.SettledBelowLoad > 0 { // the demo came so far
-		notes = append(notes, fmt.Sprintf("Settled: then nothing failed, no zone was above %.0f%% (after the loss: %.0f%%).",
+		notes = append(notes, fmt.Sprintf("Settled means: no request failed, and no zone was above %.0f%% (after the loss: %.0f%%).",
 			100*last.Step.SettledBelowLoad, 100*last.Loss.SettledBelowLoad))
 	}
 	if first := &v.Outcomes[0]; last.Hang.Failed > first.Hang.Failed && last.Hang.Found && first.Hang.Found {
-		notes = append(notes, fmt.Sprintf("The hang cost %s more: %s still served part of the load step of %s then.",
+		notes = append(notes, fmt.Sprintf("With %s, more requests failed in the hang, because %s still served part of the load step of %s.",
 			modeTitle(last.Mode), last.Hang.Zone, last.Step.Zone))
 	}
 	return notes
@@ -68,10 +68,10 @@ func demoNotes(v *fleet.Verdict) []string {
 func success(v *fleet.Verdict) string {
 	for i := range v.Outcomes {
 		if v.Outcomes[i].Hang.Seconds > 0 {
-			return "Isobar settled both times and served all that capacity, hang and loss allow."
+			return "Isobar settled both times and served all requests that capacity, hang and loss allowed."
 		}
 	}
-	return "Isobar settled both times and served all that capacity and loss allow."
+	return "Isobar settled both times and served all requests that capacity and loss allowed."
 }
 
 func withoutTrailingBlanks(s string) string {

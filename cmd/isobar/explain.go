@@ -82,7 +82,7 @@ func writeInputs(line func(name, format string, args ...any), e *plan.Explanatio
 		case e.DegradationApplies:
 			line(string(x.Level), "%s: %s", x, x.Level.Effect())
 		default:
-			line(string(x.Level), "%s: makes no difference in mode %s with policy %s", x, e.Mode, e.Policy)
+			line(string(x.Level), "%s: has no effect in mode %s with policy %s", x, e.Mode, e.Policy)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	if e.CeilingScale > raisedLeast {
 		line("overflow", "demand exceeds the ceilings: Isobar raises them by %s", percent(e.CeilingScale-1))
 	}
-	line("gap", "%.2f%% from the optimum at most, %.2f%% as served", 100*e.Gap, 100*e.PlanGap)
+	line("gap", "at most %.2f%% from the optimum, %.2f%% as served", 100*e.Gap, 100*e.PlanGap)
 }
 
 // worse returns how a cost compares with another. What is held or bounded may
@@ -155,7 +155,7 @@ func worse(ms float64) string {
 
 func demandLine(d *plan.DemandExplained) string {
 	if !d.Measured && d.Saved == 0 {
-		return fmt.Sprintf("%.1f/s; nothing was reported from here (whole service %.1f/s)", d.Rate, d.Service)
+		return fmt.Sprintf("%.1f/s; no load was reported from here (whole service %.1f/s)", d.Rate, d.Service)
 	}
 	parts := []string{fmt.Sprintf("raw %.1f, %s", d.Raw, plural.Count(d.Nodes, "node", "nodes"))}
 	if d.ReportAge > 0 {
@@ -190,7 +190,7 @@ func writeLocalities(b *strings.Builder, rows []plan.LocalityExplained, width in
 	}
 	writeLimits(b, rows)
 	if len(left) > 0 {
-		fmt.Fprintf(b, "No room for %s: widen the terminal, or use -o json.\n", strings.Join(left, ", "))
+		fmt.Fprintf(b, "These columns do not fit: %s. Widen the terminal, or use -o json.\n", strings.Join(left, ", "))
 	}
 }
 
@@ -202,14 +202,14 @@ func notes(r *plan.LocalityExplained) string {
 			out = append(out, text)
 		}
 	}
-	add(r.Unreachable, "dead: nearly nothing that is sent there succeeds; a probe only")
-	add(r.Calls > 0, fmt.Sprintf("the calls of a request served here cost %.2f ms of its price", r.Calls))
+	add(r.Unreachable, "unreachable: almost all requests to it fail; it gets only a probe")
+	add(r.Calls > 0, fmt.Sprintf("calls to other services make up %.2f ms of the price of a request served here", r.Calls))
 	add(r.Preferred, "preferred")
-	add(r.Forbidden, "not allowed from here, by isolation or residency")
-	add(r.Reserve, "for failover only, by isolation")
+	add(r.Forbidden, "not allowed from here (isolation or residency)")
+	add(r.Reserve, "for failover only (isolation)")
 	add(r.Egress > 0, fmt.Sprintf("egress makes up %.1f ms of its distance", r.Egress))
-	add(r.Barred && !r.Unreachable, "cut off from here: a probe only")
-	add(r.Keeps > 0, fmt.Sprintf("keeps %s of its traffic: fewer endpoints are healthy than the failover threshold", percent(r.Keeps)))
+	add(r.Barred && !r.Unreachable, "unreachable from here: it gets only a probe")
+	add(r.Keeps > 0, fmt.Sprintf("keeps %s of its traffic: the share of healthy endpoints is below the failover threshold", percent(r.Keeps)))
 	add(r.Drained, "drained: too few endpoints are healthy")
 	add(r.Full, "full")
 	add(r.Draining > 0, plural.Count(r.Draining, "endpoint drains", "endpoints drain"))
@@ -237,7 +237,7 @@ func writeDataPlanes(b *strings.Builder, e *plan.Explanation) {
 	if e.DataPlanes.Envoy.Priorities == nil {
 		return // an older server does not tell
 	}
-	b.WriteString("\nWhat clients do with it\n")
+	b.WriteString("\nWhat clients do with this assignment\n")
 	writeLoads(b, &e.DataPlanes)
 	if len(e.DataPlanes.Envoy.Priorities) > 0 {
 		writeColumns(b, shareColumns(&e.DataPlanes, false))

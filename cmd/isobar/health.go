@@ -322,7 +322,7 @@ stores the setting for the next leader.`,
 				return err
 			}
 			status := isobar.Unknown
-			text := "what the configuration and checkers say"
+			text := "as the configuration and checkers report"
 			if state := strings.ToLower(args[2]); state != clearHealth {
 				if status, err = isobar.ParseHealth(state); err != nil {
 					return err

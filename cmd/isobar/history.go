@@ -111,7 +111,7 @@ func writeHistory(w io.Writer, list *admin.ChangeList, detail bool) error {
 			row(c, printable(s.Service), fmt.Sprintf("%.1f", 100*s.Moved()), orDash(text))
 		}
 		if more := len(c.Services) - len(shown); more > 0 {
-			row(c, fmt.Sprintf("and %d more", more), "-", "none moved farther: -o json has all, isobar history SERVICE one")
+			row(c, fmt.Sprintf("and %d more", more), "-", "none of them moved more; see -o json, or isobar history SERVICE")
 		}
 	}
 	if !detail {

@@ -36,7 +36,7 @@ func writeSpan(cmd *cobra.Command, remote *admin.Remote, flags *remoteFlags, ser
 	from, err := parseMoment(text, time.Now())
 	switch {
 	case text == "":
-		err = errors.New("--for needs --at, the moment that it begins with")
+		err = errors.New("--for requires --at, the start of the period")
 	case span < 0:
 		err = fmt.Errorf("--for %s: want a duration such as 1m", span)
 	}
@@ -78,7 +78,7 @@ func writeSpan(cmd *cobra.Command, remote *admin.Remote, flags *remoteFlags, ser
 	}
 	fmt.Fprintf(&b, "%s from %s to %s", plural.Count(found.Count, "change", "changes"), found.From.Format(time.RFC3339), found.To.Format(time.RFC3339))
 	if len(found.Changes) < found.Count {
-		fmt.Fprintf(&b, ", of which these are the largest %d", len(found.Changes))
+		fmt.Fprintf(&b, "; these are the %d largest", len(found.Changes))
 	}
 	b.WriteString("\n")
 	_, err = io.WriteString(cmd.OutOrStdout(), b.String())
@@ -109,9 +109,9 @@ func writeMoment(w io.Writer, m *admin.Moment, service string, width int) error 
 	var b strings.Builder
 	c := m.Change
 	if c == nil {
-		fmt.Fprintf(&b, "no change is kept at or before %s", m.At.UTC().Format(time.RFC3339))
+		fmt.Fprintf(&b, "the history has no change at or before %s", m.At.UTC().Format(time.RFC3339))
 		if m.Next != nil {
-			fmt.Fprintf(&b, "; the next one is of %s", m.Next.UTC().Format(time.RFC3339))
+			fmt.Fprintf(&b, "; the next change is of %s", m.Next.UTC().Format(time.RFC3339))
 		}
 		b.WriteString("\n")
 		_, err := io.WriteString(w, b.String())

@@ -45,13 +45,13 @@ func writeNet(b *strings.Builder, n *admin.NetChange) {
 	if lines == 0 {
 		return
 	}
-	fmt.Fprintf(b, "after these %s, against before (requests at the present demand):\n", plural.Count(n.Counted, "change", "changes"))
+	fmt.Fprintf(b, "result of these %s, compared with the state before (requests at the current demand):\n", plural.Count(n.Counted, "change", "changes"))
 	writeColumns(b, columns)
 	if left > 0 {
 		fmt.Fprintf(b, "and %s; GET /v1/history/net lists more\n", plural.Count(left, "other share", "other shares"))
 	}
 	if n.Counted < n.Count && n.Since != nil {
-		fmt.Fprintf(b, "only the newest %d of %d changes are compared, from %s on\n", n.Counted, n.Count, n.Since.UTC().Format(time.RFC3339))
+		fmt.Fprintf(b, "the comparison covers only the newest %d of %d changes, from %s on\n", n.Counted, n.Count, n.Since.UTC().Format(time.RFC3339))
 	}
 	b.WriteString("\n")
 }

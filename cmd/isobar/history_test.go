@@ -65,7 +65,7 @@ func TestWhatDiffersIsShownFirst(t *testing.T) {
 	var b strings.Builder
 	writeNet(&b, n)
 	for _, want := range []string{
-		"after these 1000 changes, against before (requests at the present demand):",
+		"result of these 1000 changes, compared with the state before (requests at the current demand):",
 		"cart - dropped 0.0% 5.0%",
 		"cart us/a eu/b 12.0% 15.0% +40.0 12 changes, 10.0% to 30.0%",
 		"cart eu/b us/a 20.0% unchanged - 14 changes, 12.0% to 31.0%",

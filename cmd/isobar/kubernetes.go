@@ -202,7 +202,7 @@ func writeFindings(out io.Writer, found []kubernetes.Finding, asJSON bool) error
 		return fmt.Errorf("found %s", plural.Count(failed, "error", "errors"))
 	}
 	if !asJSON && len(found) == 0 {
-		_, err := fmt.Fprintln(out, "nothing found")
+		_, err := fmt.Fprintln(out, "no problems found")
 		return err
 	}
 	return nil

@@ -187,6 +187,6 @@ func fixedPreview(context.Context, []byte) (plan.Difference, []admin.Problem, er
 			Sources: []plan.SourceDifference{{Source: a, Demand: 100, Shares: []plan.ShareDifference{
 				{Locality: a, Share: plan.Three{Before: 1, First: 0.9, Settled: 0.6}}, {Locality: b, Share: plan.Three{First: 0.1, Settled: 0.4}},
 			}}},
-		}}, Risks: []plan.Risk{{Service: "checkout", Locality: a, Text: "checkout: us-east/b is used to 85.0% after the first tick, above its ceiling of 80%; 60.0% now"}}},
+		}}, Risks: []plan.Risk{{Service: "checkout", Locality: a, Text: "checkout: utilization of us-east/b is 85.0% after the first tick, above its ceiling of 80%; 60.0% now"}}},
 		[]admin.Problem{{Error: "service cart belongs to the API"}}, nil
 }

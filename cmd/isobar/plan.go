@@ -111,10 +111,10 @@ func writePlanVerdict(b *strings.Builder, p *admin.Previewed) {
 	}
 	if len(worse) == 0 {
 		b.WriteString("verdict: nothing gets worse: no locality above its ceiling, no drops, " +
-			"no mean latency that rises by more than 5% and 1 ms, at the demand and the health of now\n\n")
+			"no mean latency up by more than 5% and 1 ms, at the current demand and health\n\n")
 		return
 	}
-	fmt.Fprintf(b, "verdict: think again: %s\n", plural.Count(len(worse), "thing gets worse", "things get worse"))
+	fmt.Fprintf(b, "verdict: review before applying: %s\n", plural.Count(len(worse), "thing gets worse", "things get worse"))
 	for i, text := range worse {
 		if i == mostRisks {
 			fmt.Fprintf(b, "  and %d more: see -o json\n", len(worse)-i)

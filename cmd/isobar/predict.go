@@ -109,7 +109,7 @@ func readCluster(file string, stdin io.Reader, stderr io.Writer) (dataplane.Clus
 		return dataplane.Cluster{}, fmt.Errorf("%s: %w", name, err)
 	}
 	for _, w := range warnings {
-		_, _ = fmt.Fprintf(stderr, "%s:%v: left out\n", name, w) // nobody to tell
+		_, _ = fmt.Fprintf(stderr, "%s:%v: ignored\n", name, w) // nobody to tell
 	}
 	refused := resource.RefusedByEnvoy(m)
 	if refused != nil {
@@ -120,7 +120,7 @@ func readCluster(file string, stdin io.Reader, stderr io.Writer) (dataplane.Clus
 		_, _ = fmt.Fprintf(stderr, "%s: warning: gRPC refuses this and keeps its last assignment, so these shares do not apply: %v\n", name, grpc)
 	}
 	if err := resource.CheckAssignment(m, m.GetClusterName()); err != nil && refused == nil && (grpc == nil || err.Error() != grpc.Error()) {
-		_, _ = fmt.Fprintf(stderr, "%s: warning: some clients refuse this, or take it otherwise: %v\n", name, err)
+		_, _ = fmt.Fprintf(stderr, "%s: warning: some clients refuse this assignment, or interpret it differently: %v\n", name, err)
 	}
 	return c, nil
 }
@@ -130,8 +130,8 @@ func readCluster(file string, stdin io.Reader, stderr io.Writer) (dataplane.Clus
 func settingsThatMatter(c *dataplane.Cluster, envoy *dataplane.Prediction, policy dataplane.LBPolicy) []string {
 	notes := policyNotes(policy)
 	if weighsLocalities(c) && policy != dataplane.RingHash && policy != dataplane.Maglev {
-		notes = append(notes, "the cluster has to have locality_weighted_lb_config: without it Envoy ignores the weights of localities, and"+
-			" with zone-aware routing in its place, the Envoy's own zone can get all the traffic")
+		notes = append(notes, "the cluster needs locality_weighted_lb_config: without it, Envoy ignores the weights of localities, and"+
+			" with zone-aware routing instead, the Envoy's own zone can get all the traffic")
 	}
 	if policy == dataplane.RingHash || policy == dataplane.Maglev {
 		if slices.ContainsFunc(c.Priorities, func(p dataplane.Priority) bool { return len(p.Localities) == 0 }) {
@@ -150,14 +150,14 @@ func settingsThatMatter(c *dataplane.Cluster, envoy *dataplane.Prediction, polic
 func policyNotes(policy dataplane.LBPolicy) []string {
 	switch policy {
 	case dataplane.LeastRequest:
-		return []string{"least_request lowers the weights of endpoints that have requests in flight: shares are those of requests that come one at a time" +
+		return []string{"least_request lowers the weights of endpoints that have requests in flight: these shares hold for requests that arrive one at a time" +
 			" (active_request_bias 0 keeps the weights); slow start raises a new endpoint's weight over time"}
 	case dataplane.Random:
 		return []string{"random ignores the weights of endpoints"}
 	case dataplane.RingHash, dataplane.Maglev:
-		return []string{fmt.Sprintf("%s gives each endpoint a part of the hashes, not of the requests: shares hold for many different hashes, and"+
-			" for ring_hash roughly, by the size of the ring; localities do not shrink with their health, degraded endpoints get nothing,"+
-			" and a priority without any weight of a locality answers 503", policy)}
+		return []string{fmt.Sprintf("%s gives each endpoint a part of the hash space, not of the requests: these shares hold only for many different hashes, and"+
+			" for ring_hash only roughly, depending on the ring size; unhealthy endpoints do not reduce the weight of their locality, degraded endpoints get no requests,"+
+			" and Envoy answers 503 for a priority without locality weights", policy)}
 	default:
 		return []string{}
 	}
@@ -225,10 +225,10 @@ func writeLoads(b *strings.Builder, p *dataplane.Predictions) {
 			parts = append(parts, loadText(i, &plane.is.Priorities[i])...)
 		}
 		if len(parts) == 0 {
-			parts = []string{"nowhere to send: requests fail"}
+			parts = []string{"no endpoint: requests fail"}
 		}
 		if dropped := 100 - plane.is.PassPercent; dropped > 0 {
-			parts = append(parts, fmt.Sprintf("%.4g%% of all requests dropped before", dropped))
+			parts = append(parts, fmt.Sprintf("%.4g%% of all requests dropped first", dropped))
 		}
 		fmt.Fprintf(b, "%-10s %s\n", plane.name, strings.Join(parts, ", "))
 	}
@@ -251,7 +251,7 @@ func loadText(i int, p *dataplane.PriorityPrediction) []string {
 		share += p.Localities[j].Share
 	}
 	if share == 0 {
-		text += " that nobody can take"
+		text += " that no endpoint can take"
 	}
 	return []string{text}
 }

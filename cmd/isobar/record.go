@@ -205,7 +205,7 @@ func (r *recordingRun) tell() error {
 	}
 	text := ""
 	if found.Recordings > 1 {
-		text = fmt.Sprintf(" in %d parts, because the server went away between them", found.Recordings)
+		text = fmt.Sprintf(" in %d parts, because the server was unreachable between them", found.Recordings)
 	}
 	_, _ = fmt.Fprintf(r.stderr, "%s recorded%s: %s, %s\n", plural.Count(found.Plans, "plan", "plans"), text, bytesText(r.written), r.out.Name()) // nobody to tell
 	switch found.Ended {
@@ -244,7 +244,7 @@ func (a *anonymising) register(cmd *cobra.Command) {
 // copy anonymises a trace that is there.
 func (a *anonymising) copy(cmd *cobra.Command, file string) error {
 	if !a.wanted {
-		return asUsage(cmd, errors.New("--from goes with --anonymise: a trace is copied as it is by any tool"))
+		return asUsage(cmd, errors.New("--from requires --anonymise: to copy a trace unchanged, copy the file"))
 	}
 	return anonymise(a.from, file)
 }
@@ -261,7 +261,7 @@ func (a *anonymising) record(file string, record func(file string) error) error 
 	}
 	own := file + ".names"
 	if _, err := os.Lstat(own); err == nil {
-		return fmt.Errorf("%s is there from a recording that failed: remove it, or give it pseudonyms with --from %s", own, own)
+		return fmt.Errorf("%s is left from a failed recording: remove it, or anonymise it with --from %s", own, own)
 	}
 	err := record(own)
 	if err == nil {
@@ -271,7 +271,7 @@ func (a *anonymising) record(file string, record func(file string) error) error 
 		return os.Remove(own)
 	}
 	if _, gone := os.Lstat(own); gone == nil {
-		err = fmt.Errorf("%w; what was recorded stays in %s, with all names: isobar record -o %s --anonymise --from %s tries again", err, own, file, own)
+		err = fmt.Errorf("%w; the recording stays in %s, with all names; to try again: isobar record -o %s --anonymise --from %s", err, own, file, own)
 	}
 	return err
 }

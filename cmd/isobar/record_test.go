@@ -94,7 +94,7 @@ func TestRecordAndReplay(t *testing.T) {
 	if is, what := found.Total.Decided, found.Total.WhatIf; is.CrossZone < 0.05 || what == nil || what.CrossZone > is.CrossZone-0.1 || what.Fullest < is.Fullest {
 		t.Errorf("decided %+v\nwhat if %+v", is, what)
 	}
-	if text := replayed(file, "-q"); !strings.Contains(text, "all of them are decided again the same, byte for byte") {
+	if text := replayed(file, "-q"); !strings.Contains(text, "all of them are reproduced, byte for byte") {
 		t.Errorf("it says %s", text)
 	}
 	// To be shared, without names.
@@ -102,7 +102,7 @@ func TestRecordAndReplay(t *testing.T) {
 	if err := run(t.Context(), []string{"record", "--admin", p.api, "-o", shared, "--for", "3s", "--anonymise"}, &told, &told); err != nil {
 		t.Fatal(err)
 	}
-	if text := replayed(shared); !strings.Contains(text, "decided again the same, byte for byte") || strings.Contains(text, "checkout") {
+	if text := replayed(shared); !strings.Contains(text, "reproduced, byte for byte") || strings.Contains(text, "checkout") {
 		t.Errorf("it says %s", text)
 	}
 	if _, err := os.Stat(shared + ".names"); !os.IsNotExist(err) {
@@ -188,7 +188,7 @@ demand: [{service: web, from: us/a, rate: 50}]}`
 		{name: "under pseudonyms", sent: whole, flags: []string{"--anonymise"}},
 		{
 			name: "without a state, which can't get pseudonyms", sent: head, flags: []string{"--anonymise"},
-			says: "a.trace.names, with all names: isobar record -o ", names: true, keeps: true,
+			says: "a.trace.names, with all names; to try again: isobar record -o ", names: true, keeps: true,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

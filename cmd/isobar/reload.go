@@ -61,7 +61,7 @@ func writeReloaded(w io.Writer, out *admin.Reloaded) error {
 		return err
 	}
 	if held.Removes != "" {
-		_, err := fmt.Fprintf(w, "held: the file removes %s, and is not in force; isobar reload --confirm %s takes it\n",
+		_, err := fmt.Fprintf(w, "held: the file removes %s, and is not in force; isobar reload --confirm %s applies it\n",
 			printable(held.Removes), printable(held.Digest))
 		return err
 	}

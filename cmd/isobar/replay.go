@@ -88,7 +88,7 @@ func playTrace(ctx context.Context, file string, flags *replayFlags, other *othe
 		err = writeReplay(stdout, r, flags.quiet)
 	}
 	if err == nil && r.Difference != "" {
-		err = fmt.Errorf("%s: not the same: %s", file, r.Difference)
+		err = fmt.Errorf("%s: the replay differs: %s", file, r.Difference)
 	}
 	return err
 }
@@ -203,7 +203,7 @@ func writePlans(b *strings.Builder, r *replayReport) {
 		note := ""
 		switch {
 		case !p.Same:
-			note = "not the same"
+			note = "differs"
 		case p.Failed != "":
 			note = "planning failed: " + printable(p.Failed)
 		}
@@ -246,8 +246,8 @@ func writeVerdict(b *strings.Builder, r *replayReport) {
 		plural.Count(r.plans(), "plan", "plans"), plural.Count(r.Recordings, "recording", "recordings"), printable(r.Isobar),
 		plural.Count(r.Decided[replay.HowTick], "tick", "ticks"), r.Decided[replay.HowReapply], r.Decided[replay.HowRollback], r.To.Sub(r.From).Round(time.Second))
 	if r.Same {
-		b.WriteString("all of them are decided again the same, byte for byte\n")
+		b.WriteString("all of them are reproduced, byte for byte\n")
 		return
 	}
-	fmt.Fprintf(b, "%d of them are not the same\n", r.Differ)
+	fmt.Fprintf(b, "%d of them differ\n", r.Differ)
 }

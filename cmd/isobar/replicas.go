@@ -126,7 +126,7 @@ later change needs a majority again. The admin interface must be writable.`,
 // writeReplicas prints a table with one line for each replica.
 func writeReplicas(w io.Writer, g *admin.ReplicaGroup, troubles []string, width int) error {
 	if g.Role == admin.RoleAlone {
-		_, err := fmt.Fprintln(w, "this server is alone: its configuration has no group of replicas")
+		_, err := fmt.Fprintln(w, "this server is not in a group: its configuration has no replicas")
 		return err
 	}
 	var b strings.Builder
@@ -140,7 +140,7 @@ func writeReplicas(w io.Writer, g *admin.ReplicaGroup, troubles []string, width 
 			leader += " since " + g.LedSince.UTC().Format(time.RFC3339)
 		}
 	}
-	fmt.Fprintf(&b, "group %s: %s, epoch %d; %d of %d replicas live, %d of them may fail%s\n\n",
+	fmt.Fprintf(&b, "group %s: %s, epoch %d; %d of %d replicas live, %d more may fail%s\n\n",
 		printable(g.Group), leader, g.Epoch, g.Live(), len(g.Replicas), max(0, g.Spare), unreached(g))
 	if g.InForce != "" {
 		fmt.Fprintf(&b, "configuration in force: %s\n\n", printable(g.InForce))
@@ -168,7 +168,7 @@ func unreached(g *admin.ReplicaGroup) string {
 	case 0:
 		return ": none reaches the election engine"
 	default:
-		return fmt.Sprintf(": %d of them can't reach the election engine", g.Live()-n)
+		return fmt.Sprintf(": %d live replicas can't reach the election engine", g.Live()-n)
 	}
 }
 

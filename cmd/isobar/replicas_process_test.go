@@ -51,7 +51,7 @@ func operate(t *testing.T, g *replicatest.Group, leader *replicatest.Process) {
 	}
 	for _, r := range g.Replicas {
 		out, err := isobarOn(t, r, "replicas", "status")
-		if err != nil || !strings.Contains(out, "leader "+leader.Name+" since 20") || !strings.Contains(out, "3 of 3 replicas live, 2 of them may fail") {
+		if err != nil || !strings.Contains(out, "leader "+leader.Name+" since 20") || !strings.Contains(out, "3 of 3 replicas live, 2 more may fail") {
 			t.Errorf("%s: %v; %s", r.Name, err, out)
 		}
 	}

@@ -365,9 +365,9 @@ func newSimulationRecorder(file string, scenarios []string, policies []sim.Polic
 	i := slices.IndexFunc(policies, func(p sim.Policy) bool { return p.Name == sim.NameIsobar })
 	switch {
 	case len(scenarios) != 1:
-		return nil, usagef("--record takes one scenario, not %d: name its file", len(scenarios))
+		return nil, usagef("--record needs one scenario, not %d: give its file", len(scenarios))
 	case i < 0:
-		return nil, usagef("--record takes down %s, which --policy leaves out", sim.NameIsobar)
+		return nil, usagef("--record records %s, which --policy excludes", sim.NameIsobar)
 	}
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // the user names it
 	if err != nil {

@@ -208,7 +208,7 @@ nevertheless.`,
 				err = writeRestoration(cmd.OutOrStdout(), &what, dry)
 			}
 			if n := len(what.Refused); err == nil && n > 0 && !dry {
-				err = fmt.Errorf("the server refused %s of the snapshot; --force drains without its check", plural.Count(n, "entry", "entries"))
+				err = fmt.Errorf("the server refused %s of the snapshot; --force drains without the capacity check", plural.Count(n, "entry", "entries"))
 			}
 			return err
 		},
@@ -250,7 +250,7 @@ func writeRestoration(w io.Writer, r *admin.Restoration, dry bool) error {
 		line("warning: service %s has another owner now and stays as it is", printable(name))
 	}
 	for _, what := range r.Gone {
-		line("warning: the health of %s is left out: no service has this endpoint", printable(what))
+		line("warning: the health of %s is ignored: no service has this endpoint", printable(what))
 	}
 	for _, what := range r.Unchecked {
 		line("warning: the drain of %s is not checked; the server may refuse it", printable(what))

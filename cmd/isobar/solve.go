@@ -192,7 +192,7 @@ func solutionQuality(objective, bound, gap, excess float64) string {
 func writeSolvedService(b *strings.Builder, file *config.SolveFile, i int, s *solver.ServiceSolution) {
 	names, p := &file.Names[i], &file.Problem.Services[i]
 	if s.Joint {
-		fmt.Fprintf(b, "\n%s: objective %.2f requests/s x ms of the total, which alone is certified\n", names.Service, s.Objective)
+		fmt.Fprintf(b, "\n%s: objective %.2f requests/s x ms of the total; the lower bound holds only for the total\n", names.Service, s.Objective)
 	} else {
 		fmt.Fprintf(b, "\n%s: %s\n", names.Service, solutionQuality(s.Objective, s.LowerBound, s.Gap, s.ExcessMS))
 	}

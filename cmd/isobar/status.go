@@ -95,10 +95,10 @@ func statusText(s *admin.Status) string {
 	}
 	line("checkers", "%d", s.Checkers)
 	if a := s.Auto; a != nil {
-		line("auto", "%d observe, %d bounded, %d full; %d went back", a.Observe, a.Bounded, a.Full, a.Back)
+		line("auto", "%d observe, %d bounded, %d full; %d stepped back", a.Observe, a.Bounded, a.Full, a.Back)
 	}
 	if sc := s.Scores; sc != nil {
-		line("score", "%.3f at least, of %s; %s scored", sc.Lowest, printable(sc.Service), plural.Count(sc.Services, "service is", "services are"))
+		line("score", "lowest %.3f, of %s; %s scored", sc.Lowest, printable(sc.Service), plural.Count(sc.Services, "service is", "services are"))
 	}
 	writeReserves(line, s.N1)
 	writeUnknown(line, s.UnknownClusters)
@@ -157,7 +157,7 @@ func writeUnknown(line func(name, format string, args ...any), clusters []string
 	if n := len(clusters) - len(names); n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	line("unknown", "clients report load on clusters that are no services: %s%s", strings.Join(names, ", "), more)
+	line("unknown", "clients report load for clusters that are not services: %s%s", strings.Join(names, ", "), more)
 }
 
 // writeReserves prints which services would not survive the loss of a zone.
@@ -176,7 +176,7 @@ func writeReserves(line func(name, format string, args ...any), r *admin.Reserve
 		text := w.Fill()
 		switch {
 		case w.Drop >= 1:
-			text = "nothing healthy is left"
+			text = "no healthy endpoint is left"
 		case w.Drop > 0:
 			text += ", " + percent(w.Drop) + " dropped"
 		}

@@ -41,7 +41,7 @@ func TestExplanationFitsTheTerminal(t *testing.T) {
 		if head, _, _ := strings.Cut(table, "\n"); head != tt.head {
 			t.Errorf("width %d: columns %q, want %q", tt.width, head, tt.head)
 		}
-		if told := strings.Contains(b.String(), "No room for "+tt.left+":"); told != (tt.left != "") {
+		if told := strings.Contains(b.String(), "These columns do not fit: "+tt.left+"."); told != (tt.left != "") {
 			t.Errorf("width %d: %s", tt.width, b.String())
 		}
 	}

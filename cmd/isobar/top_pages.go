@@ -122,7 +122,7 @@ func serviceLines(p *admin.PlanView, width int) []string {
 	for i := range s.Sources {
 		demand += s.Sources[i].Demand
 	}
-	fmt.Fprintf(&b, "%s requests/s, coverage %s, %s from the optimum at most", rate(demand), coverage(demand, s.Coverage, 1), percent(s.PlanGap))
+	fmt.Fprintf(&b, "%s requests/s, coverage %s, at most %s from the optimum", rate(demand), coverage(demand, s.Coverage, 1), percent(s.PlanGap))
 	if s.Drop > 0 {
 		fmt.Fprintf(&b, ", clients drop %s", percent(s.Drop))
 	}

@@ -149,7 +149,7 @@ func writeWhatIf(w io.Writer, d *plan.Difference) error {
 	}
 	breaches := d.Breaches()
 	for _, text := range breaches {
-		fmt.Fprintf(&b, "too much: %s\n", printable(text))
+		fmt.Fprintf(&b, "problem: %s\n", printable(text))
 	}
 	for _, text := range d.Refusals {
 		if !slices.Contains(breaches, text) {
@@ -168,7 +168,7 @@ func writeWhatIf(w io.Writer, d *plan.Difference) error {
 		}
 		fmt.Fprintf(&b, "%s would change, %d would not; compared with plan %s, %s\n",
 			plural.Count(len(d.Services), "service", "services"), d.Same, printable(d.Version), settled)
-		fmt.Fprintf(&b, "mean latency %s -> %s, dropped %.1f -> %.1f requests/s, %s of the requests go elsewhere\n",
+		fmt.Fprintf(&b, "mean latency %s -> %s, dropped %.1f -> %.1f requests/s, %s of the requests move to another locality\n",
 			millis(d.Latency.Before), millis(d.Latency.Settled), d.Shed.Before, d.Shed.Settled, percent(d.Moved))
 	}
 	_, err := io.WriteString(w, b.String())

@@ -171,7 +171,7 @@ var codes = []CodeInfo{
 	{CheckersEnded, Warning, "checkers disconnected after Isobar assigned a service to them"},
 	{CheckersShort, Warning, "endpoints have fewer checkers than configured, or in fewer zones, or no checker supports their check"},
 	{CheckerRefused, Warning, "a checker is refused repeatedly"},
-	{ProbePathFailing, Warning, "checkers of some zones can't reach endpoints that checkers of other zones reach: the path between them is broken"},
+	{ProbePathFailing, Warning, "checkers in some zones can't reach endpoints that checkers in other zones reach: the path between them is broken"},
 	{RemovalHeld, Warning, "the configuration removes endpoints or services in use, and Isobar holds the removal"},
 	{FileRefused, Warning, "a file on disk can't be used; its previous content is in force"},
 	{DiscoveryLost, Warning, "the other control plane, DNS or Kubernetes can't be reached"},

@@ -82,9 +82,9 @@ func (b *statusBuilder) subscribers(p *plan.Plan, all []ServiceClients, now time
 			idle = append(idle, name)
 		}
 		if ok && ignore > 0 && wantsORCA(p, name) {
-			b.attend(NewAttention(ORCAIgnored, "%d of %s of %s %s requests evenly over the endpoints of a locality, "+
-				"whatever utilization these report (one is %s)",
-				ignore, plural.Count(streams, "client", "clients"), name, plural.Of(ignore, "distributes", "distribute"), agent).
+			b.attend(NewAttention(ORCAIgnored, "%d of %s of %s %s the utilization that endpoints report, "+
+				"so requests are distributed evenly within a locality (one is %s)",
+				ignore, plural.Count(streams, "client", "clients"), name, plural.Of(ignore, "ignores", "ignore"), agent).
 				Of(name).See("isobar clients"))
 		}
 	}
@@ -120,13 +120,13 @@ func (b *statusBuilder) idle(services []string) {
 	if len(services) == 0 {
 		return
 	}
-	text, severity := "their clients send nothing, or report it under another name", Notice
+	text, severity := "their clients send no requests, or report load under another name", Notice
 	switch {
 	case len(b.UnknownClusters) > 0:
-		text, severity = fmt.Sprintf("clients report load on clusters that are no services (%s): call the cluster, or its eds service_name, as the service",
+		text, severity = fmt.Sprintf("clients report load for clusters that are not services (%s): name the cluster, or its EDS service_name, like the service",
 			someOf(b.UnknownClusters)), Warning
 	case b.Demand == 0:
-		text, severity = "no load arrives for any service: the clients send nothing, or their reports do not count, "+
+		text, severity = "no load arrives for any service: the clients send no requests, or Isobar ignores their reports; "+
 			"see isobar_lrs_rejected_entries_total and isobar_lrs_unsubscribed_entries_total", Warning
 	}
 	item := NewAttention(NoLoad, "clients subscribe to %s, and no load arrives: %s", someOf(services), text).As(severity).See("isobar clients")
@@ -161,10 +161,10 @@ func (b *statusBuilder) silent(all []ServiceClients) {
 	for _, l := range slices.SortedFunc(maps.Keys(groups), isobar.Locality.Compare) {
 		g := groups[l]
 		place, services := placeOf(l), someOf(g.services)
-		said := fmt.Sprintf("1 client in %s subscribes to %s and reports no load, so what it sends is not planned for (node %q at %s): "+
+		said := fmt.Sprintf("1 client in %s subscribes to %s and reports no load, so Isobar does not plan for its requests (node %q at %s): "+
 			"give it a load report stream", place, services, g.most.Node, g.most.Peer)
 		if n := g.most.Silent; n != 1 {
-			said = fmt.Sprintf("%d clients in %s subscribe to %s and report no load, so what they send is not planned for (one is node %q at %s): "+
+			said = fmt.Sprintf("%d clients in %s subscribe to %s and report no load, so Isobar does not plan for their requests (one is node %q at %s): "+
 				"give them a load report stream", n, place, services, g.most.Node, g.most.Peer)
 		}
 		item := NewAttention(ClientsSilent, "%s", said).At(l).By(g.most.Node).See("isobar clients")
@@ -182,7 +182,7 @@ func (b *statusBuilder) unknownClusters(p *plan.Plan) {
 	}
 	names := p.ServiceNames()
 	for _, cluster := range b.UnknownClusters {
-		b.attend(NewAttention(ClusterUnknown, "clients report load on cluster %q, which is no service%s", cluster, meant(b.nearest, cluster, names)))
+		b.attend(NewAttention(ClusterUnknown, "clients report load for cluster %q, which is not a service%s", cluster, meant(b.nearest, cluster, names)))
 	}
 }
 
@@ -245,9 +245,10 @@ func (p *places) trouble(l isobar.Locality, nearest func(name string, names []st
 	case p.zones[isobar.Locality{Region: l.Region, Zone: l.Zone}]:
 		return "", Notice
 	case p.regions[l.Region]:
-		return "no service and no network entry knows the zone, so the others of its region count as equally near" + meant(nearest, l.String(), p.zoneNames()), Notice
+		return "no service and no network entry names the zone, so the other zones of its region count as equally near" +
+			meant(nearest, l.String(), p.zoneNames()), Notice
 	}
-	return "no service and no network entry knows the region, so all localities count as equally far away" +
+	return "no service and no network entry names the region, so all localities count as equally far away" +
 		meant(nearest, l.Region, slices.Sorted(maps.Keys(p.regions))), Warning
 }
 
@@ -302,9 +303,9 @@ func (b *statusBuilder) excess(all []Client, now time.Time) {
 		if c.LRS == nil || c.LRS.Excess == 0 || now.Sub(c.LRS.LastExcess) > unusedFor {
 			continue
 		}
-		b.attend(NewAttention(ExcessReports, "the client %q at %s sends load reports far more often than it was asked to: %s ignored; "+
-			"let it use the interval of the server's response",
-			c.ID, c.Peer, plural.Count(c.LRS.Excess, "was", "were")).By(c.ID).See("isobar clients"))
+		b.attend(NewAttention(ExcessReports, "the client %q at %s sends load reports far more often than Isobar asked for: %s ignored; "+
+			"it must use the interval of the server's response",
+			c.ID, c.Peer, plural.Count(c.LRS.Excess, "report was", "reports were")).By(c.ID).See("isobar clients"))
 	}
 }
 

@@ -64,7 +64,7 @@ const longestAbsenceOfGroup = 2 * time.Minute
 
 // lifetimes reports assignments that end while Isobar restarts.
 func (b *statusBuilder) lifetimes(svc *plan.Service) {
-	absence, while := longestAbsence, "a restart of Isobar and Envoy's pause before it connects again (up to 20 s)"
+	absence, while := longestAbsence, "a restart of Isobar plus Envoy's pause before it reconnects (up to 20 s)"
 	if b.grouped {
 		absence, while = longestAbsenceOfGroup, "a restart of a group that has lost its disks, which waits for load reports"
 	}
@@ -73,7 +73,7 @@ func (b *statusBuilder) lifetimes(svc *plan.Service) {
 		set   time.Duration
 	}{{"endpoint_stale_after", svc.Spec.Assignment.EndpointStaleAfter}, {"resource_ttl", svc.Spec.Assignment.ResourceTTL}} {
 		if x.set > 0 && x.set < absence {
-			b.aboutf(svc, ShortLifetime, isobar.Locality{}, "%s %s is shorter than %s: clients lose endpoints that work; write %s or more",
+			b.aboutf(svc, ShortLifetime, isobar.Locality{}, "%s %s is shorter than %s: clients would lose working endpoints; set %s or more",
 				x.field, x.set, while, absence)
 		}
 	}
@@ -93,12 +93,12 @@ func (b *statusBuilder) fit(svc *plan.Service) {
 		}
 		b.aboutf(svc, DemandDoesNotFit, isobar.Locality{}, "%s: Isobar raises them by %.1f%%", text, 100*(svc.Solution.CeilingScale-1))
 	default:
-		others := ", and nothing else takes it"
+		others := ", and no other locality has headroom"
 		if svc.HasHeadroom() {
-			others = ", although others have headroom"
+			others = ", although other localities have headroom"
 		}
 		for _, o := range svc.Overloads() {
-			b.aboutf(svc, LocalityOverloaded, o.Locality, "%s is planned at %.0f%% of its declared capacity%s: isobar explain %s shows why it stays there",
+			b.aboutf(svc, LocalityOverloaded, o.Locality, "the planned load of %s is %.0f%% of its declared capacity%s; isobar explain %s shows the reason",
 				o.Locality, 100*o.Used, others, svc.Spec.Name)
 		}
 	}

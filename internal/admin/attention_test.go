@@ -194,10 +194,10 @@ func TestAttentionToThePlan(t *testing.T) {
 // TestOneEndpointWithoutCheckers: an item about one endpoint speaks of one.
 func TestOneEndpointWithoutCheckers(t *testing.T) {
 	for want, shortfalls := range map[string][]health.Shortfall{
-		"nobody probes 1 endpoint: no checker is connected":              {{Why: "no checker is connected"}},
-		"nobody probes 2 endpoints: no checker is connected":             {{Why: "no checker is connected"}, {Why: "no checker is connected"}},
-		"1 endpoint has fewer checkers, or in fewer zones, than asked":   {{Checkers: 1}},
-		"2 endpoints have fewer checkers, or in fewer zones, than asked": {{Checkers: 1}, {Checkers: 2}},
+		"no checker probes 1 endpoint: no checker is connected":                       {{Why: "no checker is connected"}},
+		"no checker probes 2 endpoints: no checker is connected":                      {{Why: "no checker is connected"}, {Why: "no checker is connected"}},
+		"1 endpoint has fewer checkers than configured, or checkers in fewer zones":   {{Checkers: 1}},
+		"2 endpoints have fewer checkers than configured, or checkers in fewer zones": {{Checkers: 1}, {Checkers: 2}},
 	} {
 		srv := start(t, newWorld(), func(o *admin.Options) {
 			healthOf(o).health = func(context.Context, string) ([]health.ServiceReport, error) {

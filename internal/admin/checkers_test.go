@@ -119,10 +119,10 @@ func TestPathsNeedAttention(t *testing.T) {
 		}
 		return found
 	}
-	const rest = " that other zones reach: the path between them is broken, and Isobar keeps the traffic there"
+	const rest = " that checkers in other zones reach: the path is broken, and Isobar does not move traffic away"
 	for _, tt := range []struct{ query, service, text, next string }{
-		{"", "", "checkers of some zones can't reach 3 endpoints of 2 services (cart, legacy)" + rest, "isobar health"},
-		{"?service=legacy", "legacy", "legacy: checkers of some zones can't reach 1 endpoint" + rest, "isobar health legacy"},
+		{"", "", "checkers in some zones can't reach 3 endpoints of 2 services (cart, legacy)" + rest, "isobar health"},
+		{"?service=legacy", "legacy", "legacy: checkers in some zones can't reach 1 endpoint" + rest, "isobar health legacy"},
 	} {
 		got := ask(tt.query)
 		if len(got) != 1 || got[0].Service != tt.service || got[0].Text != tt.text || got[0].Next != tt.next {

@@ -193,23 +193,24 @@ func (g *ReplicaGroup) Attention() []Attention {
 	}
 	var out []Attention
 	if g.Leader == "" && g.Awaits != "" {
-		out = append(out, NewAttention(GroupLeaderless, "replica %s hears no leader of group %s, so weights stay as they are: %s",
+		out = append(out, NewAttention(GroupLeaderless, "replica %s finds no leader of group %s, so weights do not change: %s",
 			g.Name, g.Group, g.Awaits).See(see))
 	} else if g.Leader == "" {
-		out = append(out, NewAttention(GroupLeaderless, "no replica leads group %s, so weights stay as they are", g.Group).See(see))
+		out = append(out, NewAttention(GroupLeaderless, "no replica leads group %s, so weights do not change", g.Group).See(see))
 	}
 	if name := g.Caretaker(); name != "" {
-		out = append(out, NewAttention(ElectionLost, "replica %s leads group %s without the election engine: health counts, weights stay as they are, "+
-			"and writes are refused", name, g.Group).See(see))
+		out = append(out, NewAttention(ElectionLost, "replica %s leads group %s without the election engine: it applies health changes, keeps the weights, "+
+			"and refuses writes", name, g.Group).See(see))
 	}
 	if !g.Engine {
 		out = append(out, NewAttention(ElectionLost, "replica %s does not reach the election engine", g.Name).See(see))
 	}
 	if g.Behind {
-		out = append(out, NewAttention(ElectionLost, "the election engine has an older state than the replicas saw: it was restored from a backup").See(see))
+		out = append(out, NewAttention(ElectionLost, "the election engine has an older state than the replicas have seen: "+
+			"the engine was restored from a backup").See(see))
 	}
 	if g.Takeover != "" {
-		out = append(out, NewAttention(TakeoverFailed, "replica %s leads group %s and makes no plan, so writes are refused: %s",
+		out = append(out, NewAttention(TakeoverFailed, "replica %s leads group %s but can't make a plan, so it refuses writes: %s",
 			g.Leader, g.Group, g.Takeover).See(see))
 	}
 	for _, text := range g.EngineWarnings {

@@ -185,7 +185,7 @@ func (b *statusBuilder) plan(p *plan.Plan, clients []ServiceClients) {
 		b.Coverage = covered / b.Demand
 	}
 	for _, v := range p.Violations {
-		b.attend(NewAttention(PlanRefused, "%s: the check refused a plan: %s: %s", v.Service, v.Rule, v.Text).Of(v.Service).See("isobar history %s", v.Service))
+		b.attend(NewAttention(PlanRefused, "%s: a plan violated the invariant %s: %s", v.Service, v.Rule, v.Text).Of(v.Service).See("isobar history %s", v.Service))
 	}
 }
 
@@ -244,10 +244,10 @@ func (b *statusBuilder) clients(all []Client) {
 	}
 	if n := b.Clients.Refusing; n > 0 {
 		b.attend(NewAttention(ClientsRefuse, "%s%s",
-			plural.Count(n, "client refuses what it is sent: ", "clients refuse what they are sent: one is "), refusing).By(who).See("isobar clients"))
+			plural.Count(n, "client rejects resources: ", "clients reject resources: one is "), refusing).By(who).See("isobar clients"))
 	}
 	if late > 0 {
-		b.attend(NewAttention(ClientsBehind, "%s been acknowledged for more than %s, the longest at node %.64q: the clients hang, or the network to them does",
+		b.attend(NewAttention(ClientsBehind, "%s been acknowledged for more than %s, the longest by node %.64q: the clients or their connections hang",
 			plural.Count(late, "subscription has not", "subscriptions have not"), maxBehind, hangs).By(hangs).See("isobar clients"))
 	}
 }
@@ -308,7 +308,7 @@ func (b *statusBuilder) paths(services []health.ServiceReport, only string) {
 	if len(named) == 0 {
 		return
 	}
-	const what = "checkers of some zones can't reach %s that other zones reach: the path between them is broken, and Isobar keeps the traffic there"
+	const what = "checkers in some zones can't reach %s that checkers in other zones reach: the path is broken, and Isobar does not move traffic away"
 	which := plural.Count(endpoints, "endpoint", "endpoints")
 	if len(named) == 1 {
 		b.attend(NewAttention(ProbePathFailing, "%s: "+what, named[0], which).Of(named[0]).See("isobar health %s", named[0]))
@@ -327,7 +327,7 @@ func (b *statusBuilder) verdicts(r *health.ServiceReport) {
 		attend(MassFailureHeld, r.Alarm.Why)
 	}
 	if r.Summary.FailOpen {
-		attend(AllEndpointsDown, "every endpoint is down: all of them are tried")
+		attend(AllEndpointsDown, "every endpoint is down, so clients try all of them")
 	}
 	if r.Suspicion != nil {
 		attend(CheckersEnded, r.Suspicion.Text())
@@ -342,10 +342,10 @@ func (b *statusBuilder) verdicts(r *health.ServiceReport) {
 func shortOf(list []health.Shortfall) string {
 	for i := range list {
 		if list[i].Checkers > 0 || list[i].Why != list[0].Why {
-			return plural.Count(len(list), "endpoint has", "endpoints have") + " fewer checkers, or in fewer zones, than asked for"
+			return plural.Count(len(list), "endpoint has", "endpoints have") + " fewer checkers than configured, or checkers in fewer zones"
 		}
 	}
-	return fmt.Sprintf("nobody probes %s: %s", plural.Count(len(list), "endpoint", "endpoints"), list[0].Why)
+	return fmt.Sprintf("no checker probes %s: %s", plural.Count(len(list), "endpoint", "endpoints"), list[0].Why)
 }
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
@@ -404,11 +404,11 @@ func (c *Certificate) attention(now time.Time, seen, fails string) (a Attention,
 	end := c.NotAfter.UTC().Format(time.RFC3339)
 	switch {
 	case !now.Before(c.NotAfter):
-		return NewAttention(CertificateExpired, "the certificate of %s has expired at %s: %s", seen, end, fails), true
+		return NewAttention(CertificateExpired, "the certificate of %s expired at %s: %s", seen, end, fails), true
 	case now.Before(c.NotBefore):
 		return NewAttention(CertificateExpired, "the certificate of %s is not valid before %s: %s", seen, c.NotBefore.UTC().Format(time.RFC3339), fails), true
 	case c.NeedsAttention(now):
-		return NewAttention(CertificateEnds, "the certificate of %s ends at %s: replace its files, no restart is needed", seen, end), true
+		return NewAttention(CertificateEnds, "the certificate of %s expires at %s: replace its files, no restart is needed", seen, end), true
 	}
 	return a, false
 }

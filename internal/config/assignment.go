@@ -48,7 +48,7 @@ func checkLifetimes(at *strict.Value, services []isobar.Service) {
 		}{{"endpoint_stale_after", s.Assignment.EndpointStaleAfter}, {"resource_ttl", s.Assignment.ResourceTTL}} {
 			if x.set >= longestAbsence && x.set < longestAbsenceOfGroup {
 				at.Warnf("write 2m or more", "%s %s of service %q is shorter than a group that has lost all its disks may take until it answers clients that come back: "+
-					"clients lose endpoints that work", x.field, x.set, s.Name)
+					"clients would lose working endpoints", x.field, x.set, s.Name)
 			}
 		}
 	}
@@ -60,8 +60,8 @@ func lifetimeField(name string, into *time.Duration) strict.Field {
 	return strict.Field{Name: name, Read: func(v strict.Value) {
 		durationField(name, isobar.MinAssignmentLifetime, isobar.MaxAssignmentLifetime, into, nil).Read(v)
 		if *into > 0 && *into < longestAbsence {
-			v.Warnf("write 30s or more", "%s %s is shorter than a restart of Isobar and Envoy's pause before it connects again (up to 20 s): "+
-				"clients lose endpoints that work", name, *into)
+			v.Warnf("write 30s or more", "%s %s is shorter than a restart of Isobar plus Envoy's pause before it reconnects (up to 20 s): "+
+				"clients would lose working endpoints", name, *into)
 		}
 	}}
 }

@@ -146,12 +146,13 @@ func (l *serviceVotes) alarm(b *voting) Alarm {
 	slices.SortFunc(a.Localities, isobar.Locality.Compare)
 	a.Localities = slices.Compact(a.Localities)
 	are := plural.Of(a.Held, "is", "are")
-	a.Why = fmt.Sprintf("%d of %s %s voted %s and not believed, because many of the service went down within minutes, "+
+	a.Why = fmt.Sprintf("%d of %s %s voted %s, but Isobar holds these verdicts, because many endpoints of the service went down within minutes, "+
 		"and their checkers reach few of the endpoints that other checkers reach: "+
-		"their own network may be at fault; release it if the service is really down", a.Held, plural.Count(a.Total, "endpoint", "endpoints"), are, votedAs)
+		"the network of the checkers may be at fault; run isobar health release if the service is really down",
+		a.Held, plural.Count(a.Total, "endpoint", "endpoints"), are, votedAs)
 	if served := slices.DeleteFunc(slices.Clone(a.Localities), func(at isobar.Locality) bool { return !l.reached(at) }); len(served) > 0 {
 		a.Why = fmt.Sprintf("%d of %s %s voted %s together with others, but the requests of clients succeed in %s: "+
-			"the checkers may be at fault; release it if these endpoints are really %s",
+			"the checkers may be at fault; run isobar health release if these endpoints are really %s",
 			a.Held, plural.Count(a.Total, "endpoint", "endpoints"), are, votedAs, zoneNames(served), votedAs)
 	}
 	return a

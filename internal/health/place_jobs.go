@@ -160,7 +160,8 @@ func (p *placer) shortfall(j *job) (Shortfall, bool) {
 	case len(p.checkers) == 0:
 		s.Why = "no checker is connected"
 	case len(j.chosen) < j.want && len(j.barred) > 0:
-		s.Why = plural.Count(len(j.barred), "checker is", "checkers are") + " kept from it, one is tried at a time: others ended when they were told to probe it"
+		s.Why = plural.Count(len(j.barred), "checker is", "checkers are") +
+			" not used: other checkers disconnected after Isobar assigned this service to them, so Isobar tries one checker at a time"
 	case able == 0:
 		s.Why = fmt.Sprintf("no connected checker supports %s", j.needs.describe())
 	case len(j.chosen) < j.want && j.full > 0:

@@ -45,7 +45,7 @@ type Suspicion struct {
 
 // Text describes it in a sentence.
 func (s *Suspicion) Text() string {
-	return fmt.Sprintf("checkers ended %s when they were told to probe it (%s): it is given to one checker at a time",
+	return fmt.Sprintf("checkers disconnected %s after Isobar assigned this service to them (%s): Isobar now assigns it to one checker at a time",
 		plural.Count(s.Ends, "time", "times"), strings.Join(s.Checkers, ", "))
 }
 

@@ -143,7 +143,7 @@ func TestServiceThatEndsCheckers(t *testing.T) {
 	if s := r.Suspicion; s == nil || !strings.Contains(s.Text(), "eu/a-0") || len(s.Probing) > 0 {
 		t.Errorf("%+v, want who ended named", s)
 	}
-	if len(r.Shortfalls) != 1 || !strings.Contains(r.Shortfalls[0].Why, "ended when they were told to probe it") {
+	if len(r.Shortfalls) != 1 || !strings.Contains(r.Shortfalls[0].Why, "disconnected after Isobar assigned this service to them") {
 		t.Errorf("%+v, want the reason", r.Shortfalls)
 	}
 

@@ -83,7 +83,7 @@ func (p *Process) Attention() []admin.Attention {
 // refusedCheckers names the checkers that are refused again and again.
 func (p *Process) refusedCheckers() (out []admin.Attention) {
 	for _, c := range p.Gate.RefusedCheckers() {
-		out = append(out, admin.NewAttention(admin.CheckerRefused, "the checker %s is refused again and again: %s", c.Name, c.Why).By(c.Name))
+		out = append(out, admin.NewAttention(admin.CheckerRefused, "Isobar repeatedly refuses the checker %s: %s", c.Name, c.Why).By(c.Name))
 	}
 	return out
 }
@@ -96,7 +96,7 @@ func (p *Process) fileTroubles() []admin.Attention {
 	note := func(what, why string) {
 		if why != "" {
 			out = append(out, admin.NewAttention(admin.FileRefused,
-				"the %s on disk can't be used: %s; its previous content is in force, but not after a restart", what, why))
+				"Isobar can't use the %s on disk: %s; the previous content stays in force until a restart", what, why))
 		}
 	}
 	for _, c := range p.Shown() {
@@ -132,8 +132,8 @@ func (p *Process) clockTroubles() []admin.Attention {
 	if back == 0 {
 		return nil
 	}
-	a := admin.NewAttention(admin.ClockWentBack, "the clock of this machine went back by %s: it had shown %s; "+
-		"ages and ends of certificates are wrong meanwhile, so fix its time service",
+	a := admin.NewAttention(admin.ClockWentBack, "the clock of this machine went back by %s, from %s: "+
+		"ages and certificate expiry are wrong until the clock is correct, so fix its time service",
 		back.Round(time.Second), before.UTC().Format(time.RFC3339))
 	if len(p.Loop.Unsaved()) > 0 {
 		a.Text += "; while state can't be saved, versions after a reboot may repeat"
@@ -195,7 +195,7 @@ func (p *Process) budgetTroubles() []admin.Attention {
 		note(int64(open), int64(most), "%d of %d %s are open: raise xds.max_streams", x.what)
 	}
 	checkers, most := p.HDS.Connections()
-	note(int64(checkers), int64(most), "%d of %d checkers are connected, and that limit is fixed: run fewer")
+	note(int64(checkers), int64(most), "%d of %d checkers are connected, and the limit is fixed: run fewer checkers")
 	for _, peer := range use.Peers {
 		for _, x := range []struct {
 			admission.Use
@@ -224,18 +224,19 @@ func (p *Process) memoryTroubles(use *listen.Use) []admin.Attention {
 	used, most = p.XDS.AccountMemory()
 	note(used, most, "the names that clients of one address without certificate subscribe to take %d of %d MiB: raise xds.admission.name_megabytes"+certificates)
 	used, most, ofOne, mostOfOne := p.XDS.PollMemory()
-	note(used, most, "what clients that poll subscribe to takes %d of %d MiB, and that limit is fixed: let them open streams")
-	note(ofOne, mostOfOne, "what clients that poll from one address without certificate subscribe to takes %d of %d MiB, and that limit is fixed: "+
-		"let them open streams"+certificates)
+	note(used, most, "subscriptions of clients that poll take %d of %d MiB, and the limit is fixed: let these clients open streams")
+	note(ofOne, mostOfOne, "subscriptions of clients that poll from one address without certificate take %d of %d MiB, and the limit is fixed: "+
+		"let these clients open streams"+certificates)
 	used, most, ofOne, mostOfOne = p.LRS.ReportMemory()
 	note(used, most, "load reports until the next tick take %d of %d MiB: raise xds.admission.report_megabytes")
 	note(ofOne, mostOfOne, "load reports of one address without certificate take %d of %d MiB until the next tick: "+
 		"raise xds.admission.report_megabytes"+certificates)
 	kept := p.Loop.LoadMemory()
-	note(int64(kept.Used), int64(kept.Most), "the load of clients takes %d of %d MiB; above that new clients do not count: raise xds.admission.report_megabytes")
+	note(int64(kept.Used), int64(kept.Most), "the load of clients takes %d of %d MiB; "+
+		"above this limit Isobar ignores the load of new ones: raise xds.admission.report_megabytes")
 	note(int64(kept.Fullest), int64(kept.MostOfOne), "the load of the clients of one address without certificate takes %d of %d MiB; "+
-		"above that new ones do not count: raise xds.admission.report_megabytes"+certificates)
-	note(use.Messages, use.MostMessages, "messages of clients that nobody has taken yet hold %d of %d MiB; above that the connections which hold most are closed")
+		"above this limit Isobar ignores the load of new ones: raise xds.admission.report_megabytes"+certificates)
+	note(use.Messages, use.MostMessages, "unprocessed messages of clients take %d of %d MiB; above this limit Isobar closes the connections that hold most")
 	return out
 }
 

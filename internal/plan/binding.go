@@ -85,7 +85,7 @@ func nearest(rows []LocalityExplained, idle bool) BindingExplained {
 		at := place(r.Locality)
 		switch {
 		case r.Forbidden:
-			return BindingExplained{BindingRule, at, fmt.Sprintf("%s is not allowed from here, by isolation or residency", r.Locality)}
+			return BindingExplained{BindingRule, at, fmt.Sprintf("%s is not allowed from here (isolation or residency)", r.Locality)}
 		case r.Unreachable:
 			text := fmt.Sprintf("no source reaches %s: no request arrives there; a probe continues", r.Locality)
 			if r.Outage != "" {

@@ -410,23 +410,23 @@ func (d *ServiceDifference) risks() (out []weighedRisk) {
 		above := fmt.Sprintf("above its ceiling of %.0f%%; %.1f%% now", 100*l.Ceiling, 100*l.Utilization.Before)
 		switch u := l.Utilization; {
 		case worse(u.First) && worse(u.Settled):
-			note(concernFull, over(u.Settled, l.Ceiling), l.Locality, "%s is used to %s, %s", l.Locality,
+			note(concernFull, over(u.Settled, l.Ceiling), l.Locality, "utilization of %s is %s, %s", l.Locality,
 				bothTimes(fmt.Sprintf("%.1f%%", 100*u.First), fmt.Sprintf("%.1f%%", 100*u.Settled)), above)
 		case worse(u.First):
-			note(concernEarly, over(u.First, l.Ceiling), l.Locality, "%s is used to %.1f%% after the first tick, %s", l.Locality, 100*u.First, above)
+			note(concernEarly, over(u.First, l.Ceiling), l.Locality, "utilization of %s is %.1f%% after the first tick, %s", l.Locality, 100*u.First, above)
 		case worse(u.Settled):
-			note(concernFull, over(u.Settled, l.Ceiling), l.Locality, "%s is used to %.1f%% when all has settled, %s", l.Locality, 100*u.Settled, above)
+			note(concernFull, over(u.Settled, l.Ceiling), l.Locality, "utilization of %s is %.1f%% once settled, %s", l.Locality, 100*u.Settled, above)
 		}
 	}
 	return out
 }
 
-// bothTimes says what a number is after the first tick and when all has settled.
+// bothTimes says what a number is after the first tick and once settled.
 func bothTimes(first, settled string) string {
 	if first == settled {
 		return first + " after the first tick and later"
 	}
-	return first + " after the first tick and " + settled + " when all has settled"
+	return first + " after the first tick and " + settled + " once settled"
 }
 
 // Mean latency that rises by at most one of these is not worse: it is computed from capacities
@@ -448,11 +448,11 @@ func (d *Difference) Slower() []Risk {
 		text := ""
 		switch first, settled := fmt.Sprintf("%.2f ms", s.Latency.First), fmt.Sprintf("%.2f ms", s.Latency.Settled); {
 		case worse(s.Latency.First) && worse(s.Latency.Settled) && first != settled:
-			text = fmt.Sprintf("%s after the first tick and %s when all has settled", first, settled)
+			text = fmt.Sprintf("%s after the first tick and %s once settled", first, settled)
 		case worse(s.Latency.Settled):
 			text = settled
 		case worse(s.Latency.First):
-			text = fmt.Sprintf("%s after the first tick, and is %s when all has settled", first, settled)
+			text = fmt.Sprintf("%s after the first tick, and is %s once settled", first, settled)
 		}
 		if text != "" {
 			out = append(out, Risk{Service: s.Service, Text: fmt.Sprintf("%s: mean latency rises from %.2f ms to %s", s.Service, s.Latency.Before, text)})

@@ -309,8 +309,8 @@ func TestRisksOfAChange(t *testing.T) {
 		want         []string // parts of the risks
 	}{
 		{"more", 2000, 1000, nil},
-		{"too little for all", 100, 1000, []string{"checkout: us/a is used to ", "after the first tick"}},
-		{"too little anywhere", 100, 100, []string{"checkout: us/a is used to 600.0% after the first tick and later, above"}},
+		{"too little for all", 100, 1000, []string{"checkout: utilization of us/a is ", "after the first tick"}},
+		{"too little anywhere", 100, 100, []string{"checkout: utilization of us/a is 600.0% after the first tick and later, above"}},
 		{"nothing changes", 1000, 1000, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -52,10 +52,10 @@ func (s *Service) Failures() []Trouble {
 		switch f := failingOf(src); {
 		case !served && newest.Attempts-newest.Failed < 1: // the whole service fails
 		case served && f.sent*src.Window.Seconds() >= nothingLeast && f.succeeded == 0:
-			text := fmt.Sprintf("nothing from %s gets through: %s requests/s fail or get no answer", src.Source, brief(f.sent))
+			text := fmt.Sprintf("all requests from %s fail: %s requests/s get an error or no answer", src.Source, brief(f.sent))
 			out = append(out, Trouble{TroubleSource, src.Source, text})
 		case f.succeeded == 0 && inVain(src.Futile):
-			text := fmt.Sprintf("nothing from %s gets through: at least the last %.0f requests failed; there are few, so several reports count together",
+			text := fmt.Sprintf("all requests from %s fail: at least the last %.0f; there are few, so several reports count together",
 				src.Source, math.Floor(src.Futile.Failed))
 			out = append(out, Trouble{TroubleSource, src.Source, text})
 		}

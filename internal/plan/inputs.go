@@ -114,7 +114,7 @@ func (x InputState) String() string {
 	age := time.Duration(x.Age * float64(time.Second)).Round(time.Second)
 	switch x.Input {
 	case InputReports:
-		return fmt.Sprintf("reports are missing: for %s, %.0f%% of the demand is what clients last told", age, 100*x.Share)
+		return fmt.Sprintf("reports are missing: for %s, %.0f%% of the demand has come only from clients' last reports", age, 100*x.Share)
 	case InputHealth:
 		return fmt.Sprintf("health is old: too few checkers confirm it for %s", age)
 	case InputTopology:

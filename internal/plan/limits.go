@@ -323,7 +323,7 @@ func (p PlannedSite) limitWarning(l *LimitExplained) string {
 	case l.State == load.LimitStale:
 		return fmt.Sprintf("%s: %s is not reported any more; its limit stays for a while", at, l.Metric)
 	case l.State == load.LimitPoor && l.Value > l.Max:
-		return fmt.Sprintf("%s: %s is %s, above its limit of %s, and does not follow the rate: taking load away does not help",
+		return fmt.Sprintf("%s: %s is %s, above its limit of %s, and does not follow the rate: removing load does not help",
 			at, l.Metric, number(l.Value), number(l.Max))
 	case l.Kept && l.Counts && !l.DryRun:
 		return fmt.Sprintf("%s: the limit of %s allows less than %.0f%% of the declared or expected capacity, and Isobar removes no more load: "+

@@ -221,8 +221,8 @@ func TestFailuresAreTold(t *testing.T) {
 		"a tenth":            {window(100, 20, 80, 0), []string{"10% of the requests fail: most of them from us/a to us/b, where 20 of 100 requests/s do"}},
 		"two digits":         {window(63.96, 11.48, 52.48, 0), []string{"7% of the requests fail: most of them from us/a to us/b, where 11 of 64 requests/s do"}},
 		"less than ten":      {window(7.123, 3.456, 3.667, 0), []string{"3.2% of the requests fail: most of them from us/a to us/b, where 3.5 of 7.1 requests/s do"}},
-		"everything":         {window(100, 100, 0, 0), []string{"nothing from us/a gets through: 100 requests/s fail or get no answer", "50% of the requests fail: most of them from us/a to us/b, where 100 of 100 requests/s do"}},
-		"no answer":          {window(100, 0, 0, 0), []string{"nothing from us/a gets through: 100 requests/s fail or get no answer"}},
+		"everything":         {window(100, 100, 0, 0), []string{"all requests from us/a fail: 100 requests/s get an error or no answer", "50% of the requests fail: most of them from us/a to us/b, where 100 of 100 requests/s do"}},
+		"no answer":          {window(100, 0, 0, 0), []string{"all requests from us/a fail: 100 requests/s get an error or no answer"}},
 		"drops that we want": {intended, nil},
 		"breakers":           {window(50, 0, 50, 50), []string{"25% of the requests fail: clients in us/a refuse 50 of 100 requests/s themselves, by circuit breakers"}},
 	} {

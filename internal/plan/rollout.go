@@ -181,7 +181,7 @@ func (t *Rollout) step(now time.Time, back bool, p isobar.Promotion, why string)
 // worst says in words which part of a score is the least.
 func (s *Seen) worst() string {
 	adherence, _ := s.Adherence()
-	text := fmt.Sprintf("%.0f%% of the requests land elsewhere than predicted", 100*(1-adherence))
+	text := fmt.Sprintf("%.0f%% of the requests go to other localities than predicted", 100*(1-adherence))
 	if u, ok := s.Utilization(); ok && u < adherence {
 		text = fmt.Sprintf("utilization is off by %.2f", 1-u)
 	}

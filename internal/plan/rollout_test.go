@@ -110,7 +110,7 @@ func TestAutoGoesBack(t *testing.T) {
 		happen func(*fleet)
 		why    string
 	}{
-		"clients that obey no longer": {func(f *fleet) { f.land = disobey }, "land elsewhere than predicted"},
+		"clients that obey no longer": {func(f *fleet) { f.land = disobey }, "go to other localities than predicted"},
 		"requests fail":               {func(f *fleet) { f.failing = 0.1 }, "requests fail"},
 		"a capacity that is not there": {func(f *fleet) {
 			f.used = func(l isobar.Locality, rate float64) float64 {

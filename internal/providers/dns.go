@@ -65,14 +65,14 @@ func lookupTrouble(svc *dns.ServiceStatus, l *dns.LookupStatus) (admin.Code, str
 	}
 	switch l.State {
 	case dns.Waiting:
-		return admin.DiscoveryWaiting, fmt.Sprintf("no endpoints in %s yet: %s is not resolved%s", l.Locality, l.Name, failure)
+		return admin.DiscoveryWaiting, fmt.Sprintf("no endpoints in %s yet: %s has not been resolved%s", l.Locality, l.Name, failure)
 	case dns.Empty:
 		return admin.DiscoveryHeld, fmt.Sprintf("no endpoints in %s: %s has no records", l.Locality, l.Name)
 	case dns.Held:
-		return admin.DiscoveryHeld, fmt.Sprintf("%s has no records any more; its %d endpoints in %s stay for now", l.Name, l.Endpoints, l.Locality)
+		return admin.DiscoveryHeld, fmt.Sprintf("%s no longer has records; Isobar keeps its %d endpoints in %s for now", l.Name, l.Endpoints, l.Locality)
 	case dns.Kept:
 		if !svc.Unconfirmed.IsZero() && time.Since(svc.Unconfirmed) > dnsGrace {
-			return admin.DiscoveryLost, fmt.Sprintf("%s is not resolved since %s, so its %d endpoints in %s stay%s",
+			return admin.DiscoveryLost, fmt.Sprintf("%s has not been resolved since %s, so Isobar keeps its %d endpoints in %s%s",
 				l.Name, svc.Unconfirmed.UTC().Format(time.RFC3339), l.Endpoints, l.Locality, failure)
 		}
 	case dns.Current:

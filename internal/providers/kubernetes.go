@@ -71,7 +71,8 @@ func kubernetesTroubles(cluster *kubernetes.Provider) []admin.Attention {
 	case st.Failure != "" && len(st.Services) == 0:
 		out = append(out, admin.NewAttention(admin.DiscoveryWaiting, "no services from the Kubernetes cluster yet: %s", st.Failure))
 	case away || st.Failure != "" && !st.Listed:
-		out = append(out, admin.NewAttention(admin.DiscoveryLost, "the Kubernetes cluster %s can't be watched since %s; the endpoints that it listed last stay: %s",
+		out = append(out, admin.NewAttention(admin.DiscoveryLost,
+			"Isobar has failed to watch the Kubernetes cluster %s since %s, and keeps the endpoints listed last: %s",
 			st.Server, st.Unconfirmed.UTC().Format(time.RFC3339), st.Failure))
 	}
 	for i := range st.Services {
@@ -99,7 +100,7 @@ func kubernetesTroubles(cluster *kubernetes.Provider) []admin.Attention {
 func kubernetesTrouble(svc *kubernetes.ServiceStatus) (admin.Code, string) {
 	switch svc.State {
 	case kubernetes.Waiting:
-		return admin.DiscoveryWaiting, "its clients get no endpoints yet: the Kubernetes cluster is not listed"
+		return admin.DiscoveryWaiting, "its clients get no endpoints yet: Isobar has not listed the Kubernetes cluster"
 	case kubernetes.Missing:
 		return admin.DiscoveryWaiting, "its clients get no endpoints: the Kubernetes cluster has no such Service with this port, " +
 			"or its labels do not fit the selector; correct its name under discovery.kubernetes.services, which is SERVICE.NAMESPACE:PORT"
@@ -107,12 +108,12 @@ func kubernetesTrouble(svc *kubernetes.ServiceStatus) (admin.Code, string) {
 		return admin.DiscoveryRefused, "Isobar refuses the endpoints of the Kubernetes cluster: " + svc.Refused
 	case kubernetes.Empty:
 		if svc.Settings || svc.NotReady > 0 {
-			return admin.DiscoveryHeld, fmt.Sprintf("the Kubernetes cluster lists no endpoint that is ready, and %d that are not", svc.NotReady)
+			return admin.DiscoveryHeld, fmt.Sprintf("the Kubernetes cluster lists no ready endpoint, and %d that are not ready", svc.NotReady)
 		}
 	case kubernetes.Current, kubernetes.Kept:
 		if svc.Held > 0 {
 			return admin.DiscoveryHeld, fmt.Sprintf(
-				"%d endpoints stopped being ready at once, which is most of them; clients try them if nothing better is left", svc.Held)
+				"%d endpoints, most of the service, stopped being ready at once; clients try them if no better endpoint is left", svc.Held)
 		}
 	}
 	return "", ""

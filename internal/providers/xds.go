@@ -45,7 +45,7 @@ func xdsTroubles(client *xdsclient.Client) []admin.Attention {
 			since = " since " + up.Since.UTC().Format(time.RFC3339)
 		}
 		out = append(out, admin.NewAttention(admin.DiscoveryLost,
-			"the control plane %s lists no endpoints%s, so the last listed ones stay: %s", up.Server, since, up.Failure))
+			"the control plane %s has listed no endpoints%s, so Isobar keeps those listed last: %s", up.Server, since, up.Failure))
 	}
 	lost := len(out) > 0
 	for i := range up.Services {
@@ -59,9 +59,9 @@ func xdsTroubles(client *xdsclient.Client) []admin.Attention {
 				note(admin.DiscoveryWaiting, "its clients get no endpoints yet: the other control plane has not listed "+svc.EDSName)
 			}
 		case xdsclient.Held:
-			note(admin.DiscoveryHeld, "the other control plane no longer lists endpoints; the previous ones stay for now")
+			note(admin.DiscoveryHeld, "the other control plane no longer lists endpoints; Isobar keeps the previous ones for now")
 		case xdsclient.Refused:
-			note(admin.DiscoveryRefused, "what the other control plane lists is refused: "+svc.Refused)
+			note(admin.DiscoveryRefused, "Isobar refuses the endpoints from the other control plane: "+svc.Refused)
 		case xdsclient.Current, xdsclient.Kept, xdsclient.Empty:
 		}
 	}

@@ -62,7 +62,7 @@ type heldChangeError struct {
 }
 
 func (c *heldChangeError) Error() string {
-	return fmt.Sprintf("the change is held: it removes %s; if that is meant, isobar reload --confirm %s", c.what, c.digest)
+	return fmt.Sprintf("the change is held: it removes %s; to apply it, run isobar reload --confirm %s", c.what, c.digest)
 }
 
 // digestOf names a content of the configuration file.
@@ -368,7 +368,7 @@ func (c *Configuration) Attention() []admin.Attention {
 	out := heldTroubles(c.Held())
 	if why := c.refused.why.Load(); why != nil {
 		out = append(out, admin.NewAttention(admin.FileRefused,
-			"the configuration file is refused: %s; its previous content is in force, but not after a restart", *why).See("isobar check %s", c.path))
+			"Isobar refuses the configuration file: %s; the previous content stays in force until a restart", *why).See("isobar check %s", c.path))
 	}
 	return out
 }
@@ -392,17 +392,17 @@ func heldTroubles(held *admin.HeldConfiguration) []admin.Attention {
 
 // heldText says that a service is held, and what to do.
 func heldText(h *admin.HeldService, digest string) string {
-	text := fmt.Sprintf("service %s: held: removed from the configuration while clients send %.4g requests/s; it is served as before "+
+	text := fmt.Sprintf("service %s: held: it was removed from the configuration while clients send %.4g requests/s; Isobar serves it "+
 		"until they stop, or until isobar reload --confirm %s", h.Service, h.Rate, digest)
 	if h.Confirm {
-		text = fmt.Sprintf("service %s: held: the change that is held removes it; it is served as before, also without load, "+
+		text = fmt.Sprintf("service %s: held: the held change removes it; Isobar serves it, even without load, "+
 			"until isobar reload --confirm %s; clients send %.4g requests/s", h.Service, digest, h.Rate)
 	}
 	switch {
 	case h.Silent == 1:
-		text += "; 1 client subscribes to it and reports no load, so what it sends is not known"
+		text += "; 1 client subscribes to it and reports no load, so its load is unknown"
 	case h.Silent > 1:
-		text += fmt.Sprintf("; %d clients subscribe to it and report no load, so what they send is not known", h.Silent)
+		text += fmt.Sprintf("; %d clients subscribe to it and report no load, so their load is unknown", h.Silent)
 	}
 	return text
 }

@@ -340,10 +340,10 @@ func (c *Configuration) outdatedDefaults(next *config.Live) string {
 		return ""
 	}
 	if n == 1 {
-		return "defaults have changed, but 1 service of the API keeps the defaults that were in force when it was written; write it again to have the new ones"
+		return "defaults have changed, but 1 service of the API keeps the defaults that were in force when it was written; write it again to apply the new defaults"
 	}
 	return fmt.Sprintf("defaults have changed, but %d services of the API keep the defaults that were in force when they were written; "+
-		"write them again to have the new ones", n)
+		"write them again to apply the new defaults", n)
 }
 
 // Preview implements [admin.Configuration]: it tells what another configuration file would change. What a reload would
@@ -373,7 +373,7 @@ func (c *Configuration) Preview(ctx context.Context, body []byte) (plan.Differen
 	for i := range provided {
 		for _, svc := range provided[i].Awaited {
 			text := "service " + svc.Name + " of discovery." + provided[i].Owner + " has no endpoints before " + providers.Name(provided[i].Owner) +
-				" lists them: its clients keep what they have"
+				" lists them: its clients keep their current endpoints"
 			warnings = append(warnings, admin.Problem{Error: text})
 		}
 	}

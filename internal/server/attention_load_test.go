@@ -52,7 +52,7 @@ func TestAttentionToTheLoadOfOneAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	const want = "the load of the clients of one address without certificate takes 2 of 2 MiB; above that new ones do not count: " +
+	const want = "the load of the clients of one address without certificate takes 2 of 2 MiB; above this limit Isobar ignores the load of new ones: " +
 		"raise xds.admission.report_megabytes, or give its clients certificates"
 	streams := 0
 	testhelp.Eventually(t, want, func() bool {

@@ -485,7 +485,7 @@ func TestAttentionToState(t *testing.T) {
 		runWith(t, cfg, server.Options{Store: disk, Log: slog.New(slog.DiscardHandler)}, func(w *world) {
 			w.start(clients("us/a", 2, constant(100))...)
 			w.ticks(3)
-			if a := attends(t, w.status(), admin.ClockWentBack); a.Severity != admin.Warning || !strings.Contains(a.Text, "it had shown 2090-") {
+			if a := attends(t, w.status(), admin.ClockWentBack); a.Severity != admin.Warning || !strings.Contains(a.Text, ", from 2090-") {
 				t.Errorf("%+v", a)
 			}
 			disk.full.Store(true)

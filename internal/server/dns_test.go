@@ -82,7 +82,7 @@ func TestEndpointsFromDNS(t *testing.T) {
 			}
 			var status admin.Status
 			w.read("127.0.0.1", "/v1/status", &status)
-			want := "named: no endpoints in " + elsewhere.String() + " yet: gone.example is not resolved: "
+			want := "named: no endpoints in " + elsewhere.String() + " yet: gone.example has not been resolved: "
 			if !slices.ContainsFunc(status.Attention, func(a admin.Attention) bool {
 				return a.Code == admin.DiscoveryWaiting && a.Service == "named" && a.Locality == elsewhere && strings.HasPrefix(a.Text, want)
 			}) {

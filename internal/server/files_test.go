@@ -43,9 +43,9 @@ services: [{name: checkout, localities: [{locality: us/a, endpoints: ["10.0.0.1:
 	write(token, "short")
 	write(path, text+"nonsense: 1\n")
 	for _, want := range []string{
-		"the configuration file is refused: " + path,
-		"the certificate files of the listener xds on disk can't be used: " + files.Cert,
-		"the token file on disk can't be used: " + token,
+		"Isobar refuses the configuration file: " + path,
+		"Isobar can't use the certificate files of the listener xds on disk: " + files.Cert,
+		"Isobar can't use the token file on disk: " + token,
 	} {
 		testhelp.Eventually(t, want, func() bool { return strings.Contains(told(), want) })
 	}

@@ -198,7 +198,7 @@ func TestRemovedServicesAreHeldUnderLoad(t *testing.T) {
 	if held == nil || len(held.Services) != 1 || held.Services[0].Service != "a" || held.Services[0].Rate < 10 || held.Removes != "" {
 		t.Fatalf("held %+v", held)
 	}
-	if text := strings.Join(admin.AttentionTexts(w.status().Attention), "\n"); !strings.Contains(text, "service a: held: removed from the configuration while clients send 40 requests/s") {
+	if text := strings.Join(admin.AttentionTexts(w.status().Attention), "\n"); !strings.Contains(text, "service a: held: it was removed from the configuration while clients send 40 requests/s") {
 		t.Errorf("attention:\n%s", text)
 	}
 	if a := attends(t, w.status(), admin.RemovalHeld); a.Service != "a" || a.Next != "isobar reload --confirm "+held.Digest {

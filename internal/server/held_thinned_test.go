@@ -33,7 +33,7 @@ func TestMostEndpointsAreHeld(t *testing.T) {
 	w.writeSized("checkout", 1)
 	const removes = "18 of the 20 endpoints of service checkout"
 	testhelp.Eventually(t, "a held change", func() bool { h := w.status().Held; return h != nil && h.Removes == removes })
-	if a := attends(t, w.status(), admin.RemovalHeld); !strings.Contains(a.Text, "it removes "+removes+"; if that is meant, isobar reload --confirm ") {
+	if a := attends(t, w.status(), admin.RemovalHeld); !strings.Contains(a.Text, "it removes "+removes+"; to apply it, run isobar reload --confirm ") {
 		t.Errorf("the status says %q", a.Text)
 	}
 	w.restart()

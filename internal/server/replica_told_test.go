@@ -60,7 +60,7 @@ func TestReplicaThatHearsNoLeader(t *testing.T) {
 	const want = "the election engine says that replica a leads, which can't be reached from here"
 	testhelp.Eventually(t, "b tells who leads", func() bool { return b.group().Awaits == want })
 	g := b.group()
-	if text := strings.Join(g.Troubles(), "; "); !strings.Contains(text, "replica b hears no leader of group ") || !strings.Contains(text, want) {
+	if text := strings.Join(g.Troubles(), "; "); !strings.Contains(text, "replica b finds no leader of group ") || !strings.Contains(text, want) {
 		t.Errorf("the troubles are %q", text)
 	}
 	for _, w := range []struct{ method, path, body string }{

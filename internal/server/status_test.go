@@ -148,7 +148,7 @@ func TestStatusTellsOfOverloadThatTheModeKeeps(t *testing.T) {
 			var s admin.Status
 			w.read("127.0.0.1", "/v1/status", &s)
 			told := strings.Join(admin.AttentionTexts(s.Attention), "\n")
-			if strings.Contains(told, "checkout: us/b is planned at 120% of its declared capacity, although others have headroom") != (mode == isobar.ModeObserve) {
+			if strings.Contains(told, "checkout: the planned load of us/b is 120% of its declared capacity, although other localities have headroom") != (mode == isobar.ModeObserve) {
 				t.Errorf("mode %v: %q", mode, told)
 			}
 		})
@@ -178,7 +178,7 @@ func TestStatusTellsOfOverloadThatADrainLeft(t *testing.T) {
 		var s admin.Status
 		w.read("127.0.0.1", "/v1/status", &s)
 		told := strings.Join(admin.AttentionTexts(s.Attention), "\n")
-		if strings.Contains(told, "others have room") || !strings.Contains(told, "us/b is planned at 120% of its declared capacity, and nothing else takes it") {
+		if strings.Contains(told, "localities have headroom") || !strings.Contains(told, "the planned load of us/b is 120% of its declared capacity, and no other locality has headroom") {
 			t.Errorf("%q", told)
 		}
 	})

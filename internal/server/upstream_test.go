@@ -120,7 +120,7 @@ func TestEndpointsOfAnotherControlPlane(t *testing.T) {
 			}
 			status = admin.Status{}
 			w.read("127.0.0.1", "/v1/status", &status)
-			if told := strings.Join(admin.AttentionTexts(status.Attention), "\n"); !strings.Contains(told, "the control plane other:1 lists no endpoints since ") {
+			if told := strings.Join(admin.AttentionTexts(status.Attention), "\n"); !strings.Contains(told, "the control plane other:1 has listed no endpoints since ") {
 				t.Errorf("without the other control plane: %q", told)
 			}
 			attends(t, status, admin.DiscoveryLost)
@@ -222,7 +222,7 @@ discovery: {xds: {server: "other:1", insecure: true, services: [{name: more}, {n
 	if code := w.order("/v1/plan", "discovery: {}", &out); code != 200 || len(out.Services) != 1 || out.Services[0].Change != plan.ChangeChanged {
 		t.Errorf("without the other control plane: %d %+v", code, out)
 	}
-	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Error, "service checkout: held: removed from the configuration while clients send 1200 requests/s") {
+	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Error, "service checkout: held: it was removed from the configuration while clients send 1200 requests/s") {
 		t.Errorf("warnings %+v", out.Warnings)
 	}
 	var refused admin.Problem

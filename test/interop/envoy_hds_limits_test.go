@@ -68,7 +68,7 @@ func TestEnvoyIsGivenWhatItBears(t *testing.T) {
 	await(t, "verdicts", func() error { p.alive(t); return s.healthyOf("web", 500) })
 	await(t, "what is lacking", func() error {
 		text, err := s.attention()
-		if err == nil && !strings.Contains(text, "web: nobody probes 20 endpoints: checkers are at their limit of 500 endpoints") {
+		if err == nil && !strings.Contains(text, "web: no checker probes 20 endpoints: checkers are at their limit of 500 endpoints") {
 			err = fmt.Errorf("attention: %s", text)
 		}
 		return err
@@ -109,7 +109,7 @@ func TestEnvoyThatEndsIsSpared(t *testing.T) {
 		t.Errorf("the weak Envoy ended %d times, want 3 times and few more", ends)
 	}
 	text, err := s.attention()
-	if err != nil || !strings.Contains(text, "large: checkers ended 3 times when they were told to probe it (weak)") {
+	if err != nil || !strings.Contains(text, "large: checkers disconnected 3 times after Isobar assigned this service to them (weak)") {
 		t.Errorf("attention: %v %s", err, text)
 	}
 	for _, p := range sound {
