@@ -22,9 +22,9 @@ func TestCheckLooksAtCertificates(t *testing.T) {
 		want string        // "" = no warning
 	}{
 		{"expired", -time.Hour, 20 * time.Hour, "warning: the certificate of the listener xds expired at "},
-		{"ends soon", time.Minute, 20 * time.Hour, "warning: the certificate of the listener xds ends at "},
+		{"ends soon", time.Minute, 20 * time.Hour, "warning: the certificate of the listener xds expires at "},
 		{"authority expired", 20 * time.Hour, -time.Hour, "warning: the certificate of CN=test CA in client_ca of the listener xds expired at "},
-		{"authority ends soon", 20 * time.Hour, time.Minute, "warning: the certificate of CN=test CA in client_ca of the listener xds ends at "},
+		{"authority ends soon", 20 * time.Hour, time.Minute, "warning: the certificate of CN=test CA in client_ca of the listener xds expires at "},
 		{"good", 20 * time.Hour, 20 * time.Hour, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -210,9 +210,9 @@ Loss of us-east/a
   checkers / settled    no / not within 14 s        in 2.3 s / after 4 s
 All that failed         2202 of 20000, 2 elsewhere  178 of 20000
 
-The machine was busy: clients sent requests up to 600 ms late, so the figures are unreliable.
-Settled means: no request failed, and no zone was above 85% (after the loss: 92%).
-Isobar settled both times and served all requests that capacity, hang and loss allowed.
+Busy machine: clients sent up to 600 ms late. The figures are unreliable.
+Settled: no request failed, no zone was above 85% (after the loss: 92%).
+Isobar settled both times and served all that capacity, hang and loss allowed.
 `
 	if got := verdictText(&v); got != want {
 		t.Errorf("verdict:\n%s\nwant:\n%s", got, want)

@@ -33,7 +33,7 @@ func verdictText(v *fleet.Verdict) string {
 	b.Reset()
 	b.WriteString(text + "\n\n")
 	if late := latest(v); late > busyMS {
-		fmt.Fprintf(&b, "The machine was busy: clients sent requests up to %.0f ms late, so the figures are unreliable.\n", late)
+		fmt.Fprintf(&b, "Busy machine: clients sent up to %.0f ms late. The figures are unreliable.\n", late)
 	}
 	for _, note := range demoNotes(v) {
 		b.WriteString(wrap(note, verdictWidth) + "\n")
@@ -53,7 +53,7 @@ func demoNotes(v *fleet.Verdict) []string {
 	last := &v.Outcomes[len(v.Outcomes)-1]
 	var notes []string
 	if last.Step.SettledBelowLoad > 0 { // the demo came so far
-		notes = append(notes, fmt.Sprintf("Settled means: no request failed, and no zone was above %.0f%% (after the loss: %.0f%%).",
+		notes = append(notes, fmt.Sprintf("Settled: no request failed, no zone was above %.0f%% (after the loss: %.0f%%).",
 			100*last.Step.SettledBelowLoad, 100*last.Loss.SettledBelowLoad))
 	}
 	if first := &v.Outcomes[0]; last.Hang.Failed > first.Hang.Failed && last.Hang.Found && first.Hang.Found {
@@ -68,10 +68,10 @@ func demoNotes(v *fleet.Verdict) []string {
 func success(v *fleet.Verdict) string {
 	for i := range v.Outcomes {
 		if v.Outcomes[i].Hang.Seconds > 0 {
-			return "Isobar settled both times and served all requests that capacity, hang and loss allowed."
+			return "Isobar settled both times and served all that capacity, hang and loss allowed."
 		}
 	}
-	return "Isobar settled both times and served all requests that capacity and loss allowed."
+	return "Isobar settled both times and served all that capacity and loss allowed."
 }
 
 func withoutTrailingBlanks(s string) string {

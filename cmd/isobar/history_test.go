@@ -71,7 +71,7 @@ func TestWhatDiffersIsShownFirst(t *testing.T) {
 		"cart eu/b us/a 20.0% unchanged - 14 changes, 12.0% to 31.0%",
 		"cart us/a eu/b not there 100.0% - 1 change",
 		"and 2 other shares",
-		"only the newest 1000 of 1500 changes are compared",
+		"the comparison covers only the newest 1000 of 1500 changes",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), want) {
 			t.Errorf("no %q:\n%s", want, b.String())

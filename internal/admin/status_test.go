@@ -17,11 +17,11 @@ func TestCertificatesThatEndSoon(t *testing.T) {
 		want       string        // "" = nothing
 	}{
 		{"for a year, with a month left", 335 * day, 30 * day, ""},
-		{"for a year, with 13 days left", 352 * day, 13 * day, "ends at"},
+		{"for a year, with 13 days left", 352 * day, 13 * day, "expires at"},
 		{"for an hour, with half of it left", time.Hour / 2, time.Hour / 2, ""},
-		{"for an hour, with ten minutes left", 50 * time.Minute, 10 * time.Minute, "ends at"},
+		{"for an hour, with ten minutes left", 50 * time.Minute, 10 * time.Minute, "expires at"},
 		{"just issued for two weeks", time.Minute, 14 * day, ""},
-		{"expired", 90 * day, -time.Minute, "has expired"},
+		{"expired", 90 * day, -time.Minute, "expired at"},
 		{"not valid yet", -time.Hour, 90 * day, "not valid before"},
 	}
 	for _, tt := range tests {

@@ -95,7 +95,7 @@ func TestStatusTellsOfTheCertificateForTheOtherControlPlane(t *testing.T) {
 		}
 	})
 	told := attention(t, l.server.AdminAddress())
-	if want := "the certificate of discovery.xds ends at " + soon.UTC().Format(time.RFC3339); !strings.Contains(told(), want) {
+	if want := "the certificate of discovery.xds expires at " + soon.UTC().Format(time.RFC3339); !strings.Contains(told(), want) {
 		t.Errorf("no %q in %q", want, told())
 	}
 	identitytest.Replace(t, files.Key, []byte("no key"))
@@ -134,7 +134,7 @@ func TestStatusTellsOfCertificates(t *testing.T) {
 		s.Certificates[1].Name != "admin" || !s.Certificates[1].NotAfter.Equal(soon) {
 		t.Errorf("got %+v", s.Certificates)
 	}
-	if want := "the certificate of the listener admin ends at " + soon.UTC().Format(time.RFC3339); !strings.Contains(told, want) || strings.Contains(told, "listener xds") {
+	if want := "the certificate of the listener admin expires at " + soon.UTC().Format(time.RFC3339); !strings.Contains(told, want) || strings.Contains(told, "listener xds") {
 		t.Errorf("no %q in %q", want, told)
 	}
 	ca.Write(dir, identitytest.Leaf{NotAfter: late})

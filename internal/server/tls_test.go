@@ -297,7 +297,7 @@ func TestIdentities(t *testing.T) {
 	l.calls(l.dial(ca.Client(&envoy)), "us/a")
 	var told admin.Status
 	l.get("/v1/status", &told)
-	if a := attends(t, told, admin.CheckerRefused); !strings.Contains(a.Text, "spiffe://prod.example/ns/shop/sa/envoy is refused again and again") {
+	if a := attends(t, told, admin.CheckerRefused); !strings.Contains(a.Text, "Isobar repeatedly refuses the checker identity spiffe://prod.example/ns/shop/sa/envoy") {
 		t.Errorf("told as %q", a.Text)
 	}
 	text := l.log.String()
