@@ -156,7 +156,8 @@ func policyNotes(policy dataplane.LBPolicy) []string {
 		return []string{"random ignores the weights of endpoints"}
 	case dataplane.RingHash, dataplane.Maglev:
 		return []string{fmt.Sprintf("%s gives each endpoint a part of the hash space, not of the requests: these shares hold only for many different hashes, and"+
-			" for ring_hash only roughly, depending on the ring size; unhealthy endpoints do not reduce the weight of their locality, degraded endpoints get no requests,"+
+			" for ring_hash only roughly, depending on the ring size; unhealthy endpoints do not reduce the weight of their locality,"+
+			" degraded endpoints get no requests,"+
 			" and Envoy answers 503 for a priority without locality weights", policy)}
 	default:
 		return []string{}
