@@ -111,7 +111,10 @@ func (x *exchange) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeReque
 			cancel(x.rejected(in, err))
 		}
 	})
-	defer plans.stop()
+	defer func() {
+		plans.stop()
+		x.r.expect(in.from.Name, 0)
+	}()
 	for {
 		m, err := next(ctx, messages)
 		if err != nil {
@@ -330,6 +333,7 @@ func (x *exchange) take(in *inbound, plans *planReader, m *peerv1.ExchangeReques
 		if whole == nil || err != nil {
 			return err
 		}
+		x.r.expect(in.from.Name, whole.Version)
 		plans.offer(whole)
 		return nil
 	case *peerv1.ExchangeRequest_Observations:
@@ -350,16 +354,26 @@ func (r *Replica) received(from string, m group.Message) (err error) {
 	return err
 }
 
+// expect notes the newest plan of another replica that has arrived and will be read; 0 = none.
+func (r *Replica) expect(from string, version uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.expected[from] = version; version == 0 {
+		delete(r.expected, from)
+	}
+}
+
 // receivedPlan reads a plan and offers it to the node.
 func (r *Replica) receivedPlan(from string, p *group.Plan) error {
 	r.metrics.received.Add(float64(p.Content.Size()))
 	r.mu.Lock()
 	known := p.Version <= r.served.Version
-	r.reading[from] = p.Version
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
-		delete(r.reading, from)
+		if r.expected[from] == p.Version { // none arrived meanwhile
+			delete(r.expected, from)
+		}
 		r.mu.Unlock()
 	}()
 	if !known {

@@ -47,8 +47,9 @@ type Replica struct {
 	opened map[uint64]any // of plans that the node may serve, by version
 	served Served
 	alarms []alarm
-	// reading has the version of the plan that is being read, by the replica that sent it.
-	reading map[string]uint64
+	// expected has the version of the newest plan that has arrived and will be read, by the replica that
+	// sent it; see planReader.
+	expected map[string]uint64
 	// unreadable is the version of the newest plan that this replica could not read.
 	unreadable uint64
 	since      time.Time // of the role
@@ -65,7 +66,7 @@ func New(opts Options) (*Replica, error) {
 	r := &Replica{
 		opts: opts, self: self, log: opts.Log.With("replica", opts.Name), clock: newClock(),
 		requests: make(chan group.Request, 1), kick: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		peers: map[string]*link{}, opened: map[uint64]any{}, reading: map[string]uint64{}, since: time.Now(),
+		peers: map[string]*link{}, opened: map[uint64]any{}, expected: map[string]uint64{}, since: time.Now(),
 	}
 	saved, err := load(r.opts.Disk, r.opts.Known)
 	if err != nil {
@@ -212,7 +213,7 @@ func (r *Replica) carryOut(a group.Action) {
 		}
 		r.requests <- *a.Request
 	case a.Send != nil:
-		if pull := a.Send.Message.Pull; pull != nil && r.reads(pull.Above) {
+		if pull := a.Send.Message.Pull; pull != nil && r.expects(pull.Above) {
 			return
 		}
 		if l := r.peers[a.Send.To]; l != nil {
@@ -234,9 +235,9 @@ func (r *Replica) carryOut(a group.Action) {
 	}
 }
 
-// reads reports whether a plan above a version has arrived and is being read; r.mu is held.
-func (r *Replica) reads(above uint64) bool {
-	for _, version := range r.reading {
+// expects reports whether a plan above a version has arrived and will be read; r.mu is held.
+func (r *Replica) expects(above uint64) bool {
+	for _, version := range r.expected {
 		if version > above {
 			return true
 		}
