@@ -41,12 +41,15 @@ test: test-race test-norace ## run all tests: with the race detector, then what 
 SEQUENTIAL := . ./dataplane ./internal/assign/... ./internal/capacity ./internal/config ./internal/config/strict \
 	./internal/health ./internal/load ./internal/plan ./internal/policy ./internal/replica/group ./solver
 
+# They begin first: each takes minutes on one processor.
+LONGEST := ./internal/server ./cmd/isobar
+
 # Many tests wait for real processes and elections: one package more than there are
 # processors runs at once, and of internal/server up to four tests. The linker leaves out
 # what debuggers need, which saves a third of its time for each package.
 test-race: tools ## run the tests with the race detector (without where there is no C compiler)
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector; install gcc to have it"
-	@sequential=$$($(GO) list $(SEQUENTIAL) | paste -sd'|' -); pkgs=$$($(GO) list ./... | grep -vxE "$$sequential"); \
+	@sequential=$$($(GO) list $(SEQUENTIAL) | paste -sd'|' -); pkgs=$$($(GO) list $(LONGEST) ./... | grep -vxE "$$sequential"); \
 	test -n "$$pkgs" || exit 1; echo "$(GO) test $(RACE) (all packages but $(SEQUENTIAL))"; \
 	$(GO) test $(RACE) -ldflags=-w -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -parallel 4 $$pkgs
 
