@@ -65,7 +65,7 @@ type Assignment struct {
 	Source                 Locality           `json:"source"`
 	Priorities             [][]LocalityWeight `json:"priorities"`              // gapless; the localities of each sorted
 	Drop                   float64            `json:"drop,omitempty"`          // fraction of requests to drop at the client
-	OverprovisioningFactor uint32             `json:"overprovisioning_factor"` // percent; 140 is the data planes' default
+	OverprovisioningFactor uint32             `json:"overprovisioning_factor"` // percent; 140 is the data planes' default; health may raise it above MaxOverprovisioningFactor
 	// Classes is what clients drop by their class; Drop is then that of clients of
 	// which nothing is said. nil = all of them drop the same.
 	Classes *ClassDrops `json:"classes,omitempty"`
@@ -101,7 +101,7 @@ func (a *Assignment) Share(l Locality) float64 {
 // Bounds of the settings of assignments, which readers of configuration check.
 const (
 	MinOverprovisioningFactor = 100    // percent; below it, clients would leave priority 0 while all of it is healthy
-	MaxOverprovisioningFactor = 10_000 // percent
+	MaxOverprovisioningFactor = 10_000 // percent, as operators may set it
 
 	// MinAssignmentLifetime bounds EndpointStaleAfter and ResourceTTL from
 	// below: what lives shorter could expire between two decisions.

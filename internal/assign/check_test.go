@@ -84,6 +84,13 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		{rule: invariant.RuleWeights, corrupt: func(r *assign.Result) {
 			r.Groups[0].Endpoints[0].Weight, r.Groups[0].Endpoints[1].Weight = 1<<31, 1<<31
 		}},
+		{rule: invariant.RuleWeights, corrupt: func(r *assign.Result) { // each fits 32 bits, their sum does not
+			a := r.Sources[1].Assignment
+			a.Priorities = [][]isobar.LocalityWeight{a.Priorities[0], slices.Concat(a.Priorities[1:]...)}
+			for k := range a.Priorities[1] {
+				a.Priorities[1][k].Weight = 1 << 31
+			}
+		}},
 		{rule: invariant.RuleUnique, corrupt: func(r *assign.Result) { alsoAt(&r.Groups[0].Endpoints[1], r.Groups[2].Endpoints[0].Address) }},
 		{rule: invariant.RuleUnique, corrupt: func(r *assign.Result) {
 			a := r.Sources[0].Assignment
