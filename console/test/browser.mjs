@@ -436,7 +436,7 @@ async function questions(address, page) {
   await ask('Which path do probes fail on? From what needs attention', async () => {
     const all = page.getByRole('button', { name: /^Show all/ });
     if (await all.isVisible()) await click(all);
-    await click(page.getByRole('link', { name: /can't reach \d+ endpoints? .*that other zones reach/ }));
+    await click(page.getByRole('link', { name: /can't reach \d+ endpoints? .*that checkers in other zones reach/ }));
     await page.getByRole('heading', { name: /paths? on which probes fail/ }).waitFor();
   });
   await ask('Which path do probes fail on? From a service', async () => {
