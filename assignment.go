@@ -65,7 +65,7 @@ type Assignment struct {
 	Source                 Locality           `json:"source"`
 	Priorities             [][]LocalityWeight `json:"priorities"`              // gapless; the localities of each sorted
 	Drop                   float64            `json:"drop,omitempty"`          // fraction of requests to drop at the client
-	OverprovisioningFactor uint32             `json:"overprovisioning_factor"` // percent; 140 is the data planes' default; health may raise it above MaxOverprovisioningFactor
+	OverprovisioningFactor uint32             `json:"overprovisioning_factor"` // percent, 140 by default; health may raise it above its maximum
 	// Classes is what clients drop by their class; Drop is then that of clients of
 	// which nothing is said. nil = all of them drop the same.
 	Classes *ClassDrops `json:"classes,omitempty"`
