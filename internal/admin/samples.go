@@ -14,7 +14,7 @@ import (
 
 // SampleSeries is the body of GET /v1/samples: values from the plans of the last hour or day for a
 // service, or for all services together. All lists have the same length, one entry for each step
-// from begin on; null stands for a missing sample.
+// starting at `begin`; null is a missing sample.
 type SampleSeries struct {
 	Service     string           `json:"service,omitempty"` // none: all services together
 	Begin       time.Time        `json:"begin"`

@@ -212,7 +212,7 @@ func TestExplainFullWithLoss(t *testing.T) {
 	}
 }
 
-// TestExplainCountsDraining: endpoints that drain are told apart from those that fail.
+// TestExplainCountsDraining asserts that explain counts endpoints that drain separately from those that fail.
 func TestExplainCountsDraining(t *testing.T) {
 	top := threeZones(t)
 	top.Services[0].Localities[1].Endpoints[0].Health = isobar.Draining  // us/a; the list is sorted
