@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -124,8 +125,9 @@ type Topology struct {
 
 // Service finds a service by name.
 func (t *Topology) Service(name string) (*Service, bool) {
-	i, ok := slices.BinarySearchFunc(t.Services, name, func(s Service, n string) int { return strings.Compare(s.Name, n) })
-	if !ok {
+	// Not slices.BinarySearchFunc: it would copy each service that it looks at.
+	i, found := sort.Find(len(t.Services), func(i int) int { return strings.Compare(name, t.Services[i].Name) })
+	if !found {
 		return nil, false
 	}
 	return &t.Services[i], true

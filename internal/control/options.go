@@ -44,7 +44,7 @@ type Reports interface {
 	Refresh()
 }
 
-// Clients is the stream layer: it gets each plan's views, and returns the subscriptions.
+// Clients is the stream layer: it gets each plan's views, and returns the subscriptions in a list that the caller owns.
 type Clients interface {
 	Publish(set *view.Set)
 	Subscriptions() []load.Subscription

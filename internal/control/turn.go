@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -159,29 +160,16 @@ func (l *Loop) show(p *plan.Plan) {
 	l.waiters.wake()
 }
 
-// subscribed returns the subscriptions to services of a topology: names without a service, of
-// which clients may have millions, cost the planner nothing. nil = also services that may come.
+// subscribed removes from subscriptions those to services that a topology does not have: names without a
+// service, of which clients may have millions, cost the planner nothing. nil = also services that may come.
 func subscribed(subscriptions []load.Subscription, topology *isobar.Topology) []load.Subscription {
-	n := 0
-	known := func(s *load.Subscription) bool {
-		if topology == nil {
-			return true
-		}
+	if topology == nil {
+		return subscriptions
+	}
+	return slices.DeleteFunc(subscriptions, func(s load.Subscription) bool {
 		_, found := topology.Service(s.Service)
-		return found
-	}
-	for i := range subscriptions {
-		if known(&subscriptions[i]) {
-			n++
-		}
-	}
-	out := make([]load.Subscription, 0, n)
-	for i := range subscriptions {
-		if s := &subscriptions[i]; known(s) {
-			out = append(out, *s)
-		}
-	}
-	return out
+		return !found
+	})
 }
 
 // ages tells the planner how old its inputs are, but for load reports, of which

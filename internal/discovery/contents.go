@@ -14,16 +14,16 @@ import (
 )
 
 // contents is everything the registry knows: a value that changes give a new
-// one of. The maps are never written once they are part of it.
+// one of. The maps and the objects are never written once they are part of it.
 type contents struct {
 	revision uint64
-	api      map[string]isobar.Object
-	file     map[string]isobar.Object // also those that the API keeps out of force
-	listed   map[string]isobar.Object // by providers; those of API and file come before them
-	awaited  map[string]isobar.Object // that their providers have listed nothing of yet
+	api      map[string]*isobar.Object
+	file     map[string]*isobar.Object // also those that the API keeps out of force
+	listed   map[string]*isobar.Object // by providers; those of API and file come before them
+	awaited  map[string]*isobar.Object // that their providers have listed nothing of yet
 	// own and ownAwaited are listed and awaited as the providers of this replica have
 	// them; a server that is alone has none. See [Registry.Lead].
-	own, ownAwaited map[string]isobar.Object
+	own, ownAwaited map[string]*isobar.Object
 
 	network       *isobar.Network
 	health        health.Table
@@ -38,23 +38,23 @@ type contents struct {
 }
 
 // effective returns the object in force under a name.
-func (c contents) effective(name string) (isobar.Object, bool) {
+func (c contents) effective(name string) (o *isobar.Object, exists bool) {
 	for _, owned := range c.owners() {
 		if o, ok := owned[name]; ok {
 			return o, true
 		}
 	}
-	return isobar.Object{}, false
+	return nil, false
 }
 
 // owners returns the objects of each owner, in the order in which they count.
-func (c contents) owners() [3]map[string]isobar.Object {
-	return [...]map[string]isobar.Object{c.api, c.file, c.listed}
+func (c contents) owners() [3]map[string]*isobar.Object {
+	return [...]map[string]*isobar.Object{c.api, c.file, c.listed}
 }
 
 // objects lists what is in force, sorted by name.
-func (c contents) objects() []isobar.Object {
-	out := make([]isobar.Object, 0, len(c.api)+len(c.file)+len(c.listed))
+func (c contents) objects() []*isobar.Object {
+	out := make([]*isobar.Object, 0, len(c.api)+len(c.file)+len(c.listed))
 	for _, o := range c.api {
 		out = append(out, o)
 	}
@@ -68,7 +68,7 @@ func (c contents) objects() []isobar.Object {
 			out = append(out, o)
 		}
 	}
-	slices.SortFunc(out, func(a, b isobar.Object) int { return strings.Compare(a.Service.Name, b.Service.Name) })
+	slices.SortFunc(out, func(a, b *isobar.Object) int { return strings.Compare(a.Service.Name, b.Service.Name) })
 	return out
 }
 
@@ -102,22 +102,26 @@ func (c contents) put(name string, svc isobar.Service, ifMatch uint64) (contents
 		return c, fmt.Errorf("%w: the object is named %q, not %q", isobar.ErrInvalid, svc.Name, name)
 	}
 	have, exists := c.effective(name)
+	revision := uint64(0) // when there is none
+	if exists {
+		revision = have.Revision
+	}
 	if exists && have.Owner != isobar.OwnerAPI {
 		return c, owned(name, have.Owner)
 	}
-	if ifMatch != 0 && have.Revision != ifMatch { // 0 when there is none
-		return c, stale(name, have.Revision, ifMatch)
+	if ifMatch != 0 && revision != ifMatch {
+		return c, stale(name, revision, ifMatch)
 	}
 	c.api = maps.Clone(c.api)
 	if c.api == nil {
-		c.api = map[string]isobar.Object{}
+		c.api = map[string]*isobar.Object{}
 	}
-	c.api[name] = isobar.Object{Service: svc, Owner: isobar.OwnerAPI}
+	c.api[name] = &isobar.Object{Service: svc, Owner: isobar.OwnerAPI}
 	return c, nil
 }
 
 func (c contents) putAll(services []isobar.Service) (contents, error) {
-	next := make(map[string]isobar.Object, len(services))
+	next := make(map[string]*isobar.Object, len(services))
 	for _, s := range services {
 		if _, twice := next[s.Name]; twice || s.Name == "" {
 			return c, fmt.Errorf("%w: service %q is given twice, or has no name", isobar.ErrInvalid, s.Name)
@@ -126,7 +130,7 @@ func (c contents) putAll(services []isobar.Service) (contents, error) {
 		if have, exists := c.effective(s.Name); exists && !ours {
 			return c, owned(s.Name, have.Owner)
 		}
-		next[s.Name] = isobar.Object{Service: s, Owner: isobar.OwnerAPI}
+		next[s.Name] = &isobar.Object{Service: s, Owner: isobar.OwnerAPI}
 	}
 	c.api = next
 	return c, nil
@@ -156,7 +160,7 @@ func (c contents) setFile(services []isobar.Service, network *isobar.Network) (_
 }
 
 func (c contents) setListed(providers []Provided) (_ contents, err error) {
-	listed, awaited := map[string]isobar.Object{}, map[string]isobar.Object{}
+	listed, awaited := map[string]*isobar.Object{}, map[string]*isobar.Object{}
 	for i := range providers {
 		p := &providers[i]
 		if err := addObjects(listed, p.Listed, p.Owner); err != nil {
@@ -197,10 +201,10 @@ func (c contents) changeListed(owner string, put []isobar.Service, remove []stri
 			return c, owned(name, have.Owner)
 		}
 	}
-	next := make(map[string]isobar.Object, len(c.listed)+len(add))
+	next := make(map[string]*isobar.Object, len(c.listed)+len(add))
 	maps.Copy(next, c.listed)
 	for _, name := range remove {
-		if next[name].Owner == owner {
+		if have, exists := next[name]; exists && have.Owner == owner {
 			delete(next, name)
 		}
 	}
@@ -209,18 +213,18 @@ func (c contents) changeListed(owner string, put []isobar.Service, remove []stri
 	return c, nil
 }
 
-func objectsOf(services []isobar.Service, owner string) (map[string]isobar.Object, error) {
-	out := make(map[string]isobar.Object, len(services))
+func objectsOf(services []isobar.Service, owner string) (map[string]*isobar.Object, error) {
+	out := make(map[string]*isobar.Object, len(services))
 	return out, addObjects(out, services, owner)
 }
 
 // addObjects adds services of an owner, none of which may be there already.
-func addObjects(to map[string]isobar.Object, services []isobar.Service, owner string) error {
+func addObjects(to map[string]*isobar.Object, services []isobar.Service, owner string) error {
 	for _, s := range services {
 		if _, twice := to[s.Name]; twice || s.Name == "" {
 			return fmt.Errorf("%w: service %q is given twice, or has no name", isobar.ErrInvalid, s.Name)
 		}
-		to[s.Name] = isobar.Object{Service: s, Owner: owner}
+		to[s.Name] = &isobar.Object{Service: s, Owner: owner}
 	}
 	return nil
 }
@@ -309,33 +313,36 @@ func (c contents) stamped(before contents) contents {
 	return c
 }
 
-func stamp(objects, before map[string]isobar.Object, revision func(*isobar.Object) uint64) map[string]isobar.Object {
-	out := make(map[string]isobar.Object, len(objects))
+func stamp(objects, before map[string]*isobar.Object, revision func(*isobar.Object) uint64) map[string]*isobar.Object {
+	out := make(map[string]*isobar.Object, len(objects))
 	for name, o := range objects {
-		if b, ok := before[name]; ok && sameService(&o, &b) {
-			o = b // the very same, so that planners see that nothing changed
-		} else {
-			o.Revision = revision(&o)
+		if b, ok := before[name]; ok && sameService(o, b) {
+			out[name] = b // the very same, so that planners see that nothing changed
+			continue
 		}
-		out[name] = o
+		stamped := *o
+		stamped.Revision = revision(o)
+		out[name] = &stamped
 	}
 	return out
 }
 
 func (c contents) equal(o contents) bool {
-	same := func(a, b isobar.Object) bool { return sameService(&a, &b) }
-	return c.fileSeen == o.fileSeen && maps.EqualFunc(c.awaited, o.awaited, same) &&
-		maps.EqualFunc(c.api, o.api, same) && maps.EqualFunc(c.file, o.file, same) && maps.EqualFunc(c.listed, o.listed, same) &&
+	return c.fileSeen == o.fileSeen && maps.EqualFunc(c.awaited, o.awaited, sameService) &&
+		maps.EqualFunc(c.api, o.api, sameService) && maps.EqualFunc(c.file, o.file, sameService) && maps.EqualFunc(c.listed, o.listed, sameService) &&
 		sameNetwork(c.network, o.network) &&
 		slices.Equal(c.health.Overrides(), o.health.Overrides()) && c.origins.equal(o.origins)
 }
 
 func sameService(a, b *isobar.Object) bool {
-	return a.Owner == b.Owner && reflect.DeepEqual(&a.Service, &b.Service)
+	return a == b || a.Owner == b.Owner && reflect.DeepEqual(&a.Service, &b.Service)
 }
 
-func endpointsOf(o isobar.Object) map[string]bool {
+func endpointsOf(o *isobar.Object) map[string]bool {
 	out := map[string]bool{}
+	if o == nil {
+		return out
+	}
 	for i := range o.Service.Localities {
 		for j := range o.Service.Localities[i].Endpoints {
 			out[o.Service.Localities[i].Endpoints[j].Address] = true
@@ -364,7 +371,7 @@ func sameNetwork(a, b *isobar.Network) bool {
 }
 
 // topology is what planners see of the objects in force.
-func (c contents) topology(objects []isobar.Object) *isobar.Topology {
+func (c contents) topology(objects []*isobar.Object) *isobar.Topology {
 	t := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects)), Awaited: c.waiting()}
 	if c.shared {
 		t.Owners = c.ownersOf(objects, t.Awaited)
@@ -378,7 +385,7 @@ func (c contents) topology(objects []isobar.Object) *isobar.Topology {
 }
 
 // ownersOf returns the owner of each service that the configuration file does not list.
-func (c contents) ownersOf(objects []isobar.Object, awaited []isobar.Service) map[string]string {
+func (c contents) ownersOf(objects []*isobar.Object, awaited []isobar.Service) map[string]string {
 	out := map[string]string{}
 	for i := range objects {
 		if objects[i].Owner != isobar.OwnerFile {

@@ -98,14 +98,14 @@ func (c contents) setOwn(providers []Provided) (contents, error) {
 
 // led returns what is in force on a leader.
 func (c contents) led(l *Leading) contents {
-	listed := make(map[string]isobar.Object, max(len(c.listed), len(c.own)))
+	listed := make(map[string]*isobar.Object, max(len(c.listed), len(c.own)))
 	for name, have := range c.listed {
 		own, lists := c.own[name]
 		lists = lists && own.Owner == have.Owner
 		trust := l.Complete(have.Owner, name)
 		switch {
 		case lists:
-			listed[name] = joinedObject(&have, &own, l.Adds, trust.Endpoints)
+			listed[name] = joinedObject(have, own, l.Adds, trust.Endpoints)
 		case !l.Adds || !trust.Services:
 			listed[name] = have
 		}
@@ -123,9 +123,9 @@ func (c contents) led(l *Leading) contents {
 }
 
 // joinedObject joins a service in force with what a provider lists of it.
-func joinedObject(have, own *isobar.Object, settings, trusted bool) isobar.Object {
+func joinedObject(have, own *isobar.Object, settings, trusted bool) *isobar.Object {
 	if settings && trusted {
-		return *own
+		return own
 	}
 	out, other := *have, own
 	if settings {
@@ -142,7 +142,7 @@ func joinedObject(have, own *isobar.Object, settings, trusted bool) isobar.Objec
 		addEndpoints(&out.Service, &other.Service.Localities[i], place)
 	}
 	out.Service = cloneService(out.Service)
-	return out
+	return &out
 }
 
 // addEndpoints adds the endpoints of a locality that a service does not have yet. The

@@ -27,7 +27,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 	return m
 }
 
-func (m metrics) show(objects []isobar.Object, conflicts int) {
+func (m metrics) show(objects []*isobar.Object, conflicts int) {
 	count := map[string]int{isobar.OwnerFile: 0, isobar.OwnerAPI: 0, isobar.OwnerXDS: 0, isobar.OwnerDNS: 0, isobar.OwnerKubernetes: 0}
 	for i := range objects {
 		count[objects[i].Owner]++

@@ -83,7 +83,7 @@ type state struct {
 	health        health.Table
 	origins       origins                           // of the health that operators set
 	healthChanges []HealthChange                    // the newest last
-	objects       []isobar.Object                   // sorted by name
+	objects       []*isobar.Object                  // sorted by name
 	marks         func() (map[string][]byte, error) // health and origins as entries that replicas share
 }
 
@@ -146,12 +146,12 @@ func (r *Registry) List() []isobar.Object {
 
 // Objects returns all objects in force, sorted by name, without a copy: nobody may change
 // them. A copy of a million endpoints takes 80 MB.
-func (r *Registry) Objects() []isobar.Object { return r.published.Load().objects }
+func (r *Registry) Objects() []*isobar.Object { return r.published.Load().objects }
 
 // Get returns the object in force under a name, or isobar.ErrNotFound.
 func (r *Registry) Get(name string) (isobar.Object, error) {
 	objects := r.published.Load().objects
-	i, found := slices.BinarySearchFunc(objects, name, func(o isobar.Object, name string) int {
+	i, found := slices.BinarySearchFunc(objects, name, func(o *isobar.Object, name string) int {
 		return strings.Compare(o.Service.Name, name)
 	})
 	if !found {

@@ -67,7 +67,7 @@ func (c contents) encode(known encodings, into []byte) ([]byte, encodings, error
 	size := len(rest)
 	objects := c.objects()
 	for i := range objects {
-		o := &objects[i]
+		o := objects[i]
 		if o.Owner != isobar.OwnerAPI {
 			continue
 		}
@@ -85,7 +85,7 @@ func (c contents) encode(known encodings, into []byte) ([]byte, encodings, error
 }
 
 // joined puts the encoded objects into what was encoded without them.
-func joined(rest []byte, objects []isobar.Object, encoded encodings, into []byte) []byte {
+func joined(rest []byte, objects []*isobar.Object, encoded encodings, into []byte) []byte {
 	// The empty list is the first of its kind there.
 	head, tail, _ := bytes.Cut(rest, noObjects)
 	into = append(into, head...)
@@ -119,13 +119,13 @@ func decode(data []byte) (contents, error) {
 	if err := s.readFormerNames(data); err != nil {
 		return contents{}, err
 	}
-	c := contents{revision: s.Revision, origins: origins{}, api: make(map[string]isobar.Object, len(s.Objects))}
+	c := contents{revision: s.Revision, origins: origins{}, api: make(map[string]*isobar.Object, len(s.Objects))}
 	for _, o := range s.Overrides {
 		c.health = c.health.With(o.Override)
 		c.origins[o.Key] = origin{since: o.Since, who: o.Who, reason: o.Reason}
 	}
 	for _, o := range s.Objects {
-		c.api[o.Service.Name] = isobar.Object{Service: cloneService(o.Service), Owner: isobar.OwnerAPI, Revision: o.Revision}
+		c.api[o.Service.Name] = &isobar.Object{Service: cloneService(o.Service), Owner: isobar.OwnerAPI, Revision: o.Revision}
 	}
 	return c, nil
 }
@@ -188,7 +188,8 @@ func cloneService(s isobar.Service) isobar.Service {
 	return s
 }
 
-func cloneObject(o isobar.Object) isobar.Object {
-	o.Service = cloneService(o.Service)
-	return o
+func cloneObject(o *isobar.Object) isobar.Object {
+	out := *o
+	out.Service = cloneService(o.Service)
+	return out
 }

@@ -127,7 +127,7 @@ func (r *Registry) Marks() (map[string][]byte, error) { return r.state.Load().ma
 
 // ServiceEntries returns the entries of services of the API, by key.
 func ServiceEntries(services []isobar.Service) (map[string][]byte, error) {
-	api := make(map[string]isobar.Object, len(services))
+	api := make(map[string]*isobar.Object, len(services))
 	if err := addObjects(api, services, isobar.OwnerAPI); err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (c contents) sharedChanges(next contents) ([]SharedChange, error) {
 		return nil
 	}
 	for name, o := range next.api {
-		if have, ok := c.api[name]; ok && sameService(&have, &o) {
+		if have, ok := c.api[name]; ok && sameService(have, o) {
 			continue
 		}
 		if err := add(serviceKey(name), &sharedEntry{Service: &o.Service}); err != nil {
@@ -290,7 +290,7 @@ func (r *Registry) Follow(o Operated, file *Configured) error {
 		}
 		r.leading = nil
 	}
-	next.api = make(map[string]isobar.Object, len(o.services))
+	next.api = make(map[string]*isobar.Object, len(o.services))
 	if err := addObjects(next.api, o.services, isobar.OwnerAPI); err != nil {
 		return err
 	}

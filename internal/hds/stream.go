@@ -191,7 +191,7 @@ type received struct {
 }
 
 // Size implements rpc.Sizer.
-func (m *received) Size(bytes int) { rpc.Waits(m.stream.grpc.Context(), bytes) }
+func (m *received) Size(bytes int) { rpc.Waits(rpc.UnreadOf(m.stream.grpc.Context()), bytes) }
 
 // Wait implements rpc.Waiter.
 func (m *received) Wait() error {

@@ -152,7 +152,7 @@ type message struct {
 const joinedAtOnce = 16
 
 // Size implements rpc.Sizer.
-func (m *message) Size(bytes int) { rpc.Waits(m.stream.grpc.Context(), bytes) }
+func (m *message) Size(bytes int) { rpc.Waits(rpc.UnreadOf(m.stream.grpc.Context()), bytes) }
 
 // Wait implements rpc.Waiter.
 func (m *message) Wait() error {

@@ -161,10 +161,10 @@ func (c *Configuration) leaving(next *config.Live, silent map[string]int) (out [
 	stay := c.served(next)
 	for _, o := range c.registry.Objects() {
 		switch {
-		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name] || removesAll(next) && (removesListed(next) || !c.discovered(&o)):
+		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name] || removesAll(next) && (removesListed(next) || !c.discovered(o)):
 		case o.Owner != isobar.OwnerKubernetes:
 			if hasEndpoints(&o.Service) {
-				out = append(out, o)
+				out = append(out, *o)
 			}
 		case c.rateOf(o.Service.Name) > heldRate || silent[o.Service.Name] > 0:
 			cluster++

@@ -66,7 +66,7 @@ type single struct {
 }
 
 // Size implements [Sizer].
-func (s *single) Size(bytes int) { Waits(s.ctx, bytes) }
+func (s *single) Size(bytes int) { Waits(UnreadOf(s.ctx), bytes) }
 
 // Wait implements [Waiter].
 func (s *single) Wait() error {
@@ -102,13 +102,17 @@ func WithUnread(ctx context.Context, u Unread) context.Context {
 	return context.WithValue(ctx, unreadKey{}, u)
 }
 
-// Waits tells the counter of unread data of this context's stream or request how many bytes the
-// message that is being received takes while it waits for its turn.
-func Waits(ctx context.Context, bytes int) {
-	if bytes < waitsFrom {
-		return
-	}
-	if u, ok := ctx.Value(unreadKey{}).(Unread); ok {
+// UnreadOf returns the counter of unread data of this context's stream or request, nil if there is none.
+// Streams that receive many messages look it up once.
+func UnreadOf(ctx context.Context) Unread {
+	u, _ := ctx.Value(unreadKey{}).(Unread)
+	return u
+}
+
+// Waits tells a counter of unread data, or nil, how many bytes the message that is being received takes
+// while it waits for its turn.
+func Waits(u Unread, bytes int) {
+	if u != nil && bytes >= waitsFrom {
 		u.Waits(bytes)
 	}
 }
@@ -120,7 +124,7 @@ func Keeps(ctx context.Context, bytes int) {
 	if bytes < waitsFrom {
 		bytes = 0
 	}
-	if u, ok := ctx.Value(unreadKey{}).(Unread); ok {
+	if u := UnreadOf(ctx); u != nil {
 		u.Keeps(bytes)
 	}
 }

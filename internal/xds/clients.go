@@ -204,7 +204,11 @@ func (s *Server) Subscriptions() []load.Subscription {
 	groups := s.allGroups()
 	slices.SortFunc(groups, func(a, b *localityGroup) int { return a.locality.Compare(b.locality) })
 	unknown := min(unknownKept, unknownListed/max(1, len(groups)))
-	var out []load.Subscription
+	size := 0
+	for _, g := range groups {
+		size += g.described(unknown)
+	}
+	out := make([]load.Subscription, 0, size)
 	for _, g := range groups {
 		out = g.describe(set, unknown, out)
 	}

@@ -305,14 +305,32 @@ func (s *session) frameShared(w *watch, now time.Time) *rpc.Frame {
 	w.size -= a.size()
 	w.waits, w.flies, w.owed = nil, a, false
 	w.size += a.cost
-	return s.number(w, append(make(mem.BufferSlice, 0, len(a.pieces)+1), a.pieces...), nil, now)
+	if len(a.pieces) > 1 {
+		return s.number(w, append(make(mem.BufferSlice, 0, len(a.pieces)+1), a.pieces...), nil, now)
+	}
+	s.draw(w, now)
+	// One allocation for all that the transport keeps until the client has read it.
+	out := &struct {
+		pieces  [2]mem.Buffer
+		nonce   mem.SliceBuffer
+		encoded [len(w.nonce.encoded)]byte
+	}{encoded: w.nonce.encoded}
+	out.nonce = out.encoded[:]
+	out.pieces = [...]mem.Buffer{a.pieces[0], &out.nonce}
+	s.response.Pieces = out.pieces[:]
+	return &s.response
+}
+
+// draw gives a response a new nonce, and notes it as sent.
+func (s *session) draw(w *watch, now time.Time) {
+	w.nonce.draw()
+	w.unacked = true
+	w.sent = stamp{version: s.view.Set().Version(), at: now}
 }
 
 // number ends a response with its nonce, which goes after end, and notes it as sent.
 func (s *session) number(w *watch, pieces mem.BufferSlice, end []byte, now time.Time) *rpc.Frame {
-	w.nonce.draw()
-	w.unacked = true
-	w.sent = stamp{version: s.view.Set().Version(), at: now}
+	s.draw(w, now)
 	pieces = append(pieces, mem.SliceBuffer(append(end, w.nonce.encoded[:]...)))
 	s.response.Pieces = pieces
 	return &s.response

@@ -379,15 +379,20 @@ func (g *localityGroup) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
 	}
 }
 
+// described returns how many subscriptions describe appends, unless clients come or go meanwhile.
+func (g *localityGroup) described(unknown int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.asked.known + min(unknown, len(g.asked.listed)-g.asked.known)
+}
+
 // describe appends the group's subscriptions by service, at most so many to services that do not
 // exist. The clients of a service have what is published, which is the set, when those of every
 // form have it.
 func (g *localityGroup) describe(set *view.Set, unknown int, out []load.Subscription) []load.Subscription {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	list := g.asked.list()
-	out = slices.Grow(out, g.asked.known+min(unknown, len(list)-g.asked.known))
-	for _, a := range list {
+	for _, a := range g.asked.list() {
 		if !a.known {
 			if unknown == 0 {
 				continue

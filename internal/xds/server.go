@@ -130,6 +130,7 @@ func (s *Server) Serve(raw grpc.ServerStream, m Method) error {
 		},
 		raw:       raw,
 		direct:    direct(raw),
+		unread:    rpc.UnreadOf(raw.Context()),
 		only:      m.Only,
 		connected: time.Now(),
 	}

@@ -23,6 +23,7 @@ type stream struct {
 
 	raw       grpc.ServerStream
 	direct    grpc.ServerStream // by which messages go; see Direct
+	unread    rpc.Unread        // of raw
 	only      string            // type URL of a service for one type; "" = aggregated
 	connected time.Time
 	spoke     atomic.Bool // a request came
@@ -211,7 +212,7 @@ type inTurn struct {
 }
 
 // Size implements rpc.Sizer.
-func (t *inTurn) Size(bytes int) { rpc.Waits(t.stream.raw.Context(), bytes) }
+func (t *inTurn) Size(bytes int) { rpc.Waits(t.stream.unread, bytes) }
 
 // Wait implements rpc.Waiter. Until its turn comes, a stream holds only the message as it
 // was sent, and nothing of it once its connection is closed.
