@@ -121,7 +121,7 @@ func (a *asked) describe(from isobar.Locality) load.Subscription {
 	for _, sub := range a.subs {
 		out.Streams += sub.streams
 		if sub.current != "" {
-			out.Acked += sub.acked[sub.current]
+			out.Acked += sub.at(sub.current)
 		}
 		switch {
 		case sub.ackedAt.IsZero() || out.AckedAt.IsZero():

@@ -27,7 +27,7 @@ type localityGroup struct {
 	mu      sync.Mutex
 	view    *view.View
 	changed chan struct{} // closed and replaced when view changes
-	streams map[*stream]struct{}
+	streams []*stream     // in the order in which they came, about
 	subs    map[subKey]*subscription
 	// wanted counts the subs of each service, which may have several names. A sub whose
 	// name is an alias counts for both services that the name may stand for.
@@ -57,7 +57,7 @@ func (k subKey) services() (service, alias string) {
 func newLocalityGroup(l isobar.Locality, appeared func(), names *nameBudget) *localityGroup {
 	return &localityGroup{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
-		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, wanted: map[string]int{}, as: map[rpc.As]int{},
+		subs: map[subKey]*subscription{}, wanted: map[string]int{}, as: map[rpc.As]int{},
 	}
 }
 
@@ -156,10 +156,7 @@ func (g *localityGroup) replace(view *view.View, keys []subKey) {
 func (g *localityGroup) followers(streams []*stream) []*stream {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for st := range g.streams {
-		streams = append(streams, st)
-	}
-	return streams
+	return append(streams, g.streams...)
 }
 
 func versionOf(view *view.View, key subKey) string {
@@ -198,7 +195,8 @@ func (g *localityGroup) wants(name string) bool {
 func (g *localityGroup) add(st *stream) *view.View {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.streams[st] = struct{}{}
+	st.place = len(g.streams)
+	g.streams = append(g.streams, st)
 	return g.view
 }
 
@@ -212,7 +210,11 @@ func (g *localityGroup) current() (*view.View, <-chan struct{}) {
 func (g *localityGroup) remove(st *stream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.streams, st)
+	last := len(g.streams) - 1
+	g.streams[st.place] = g.streams[last]
+	g.streams[st.place].place = st.place
+	g.streams[last] = nil
+	g.streams = g.streams[:last]
 }
 
 // subscribe tells up to which view changes of the assignment may not be listed.
@@ -420,10 +422,34 @@ type subscription struct {
 	streams int
 	mute    int            // of them, those that never said what they have
 	current string         // version of what is published; "" = there is none
-	acked   map[string]int // streams by the version that they acknowledged last; nil = none did
+	acked   []ackedVersion // that the streams acknowledged last, about in the order of their publication
 	ackedAt time.Time      // when enough streams had the current version; zero before
 	account *nameAccount   // of the first stream
 	place   int            // among those to the same service, from 1; 0 = the index leaves it out
+}
+
+// ackedVersion is a version with the number of streams that acknowledged it last. There are
+// few of a subscription, unless clients don't answer.
+type ackedVersion struct {
+	version string
+	streams int
+}
+
+// at returns how many streams acknowledged a version last.
+func (s *subscription) at(version string) int {
+	if i := s.indexOf(version); i >= 0 {
+		return s.acked[i].streams
+	}
+	return 0
+}
+
+// indexOf returns where a version is in acked, -1 if nowhere. Most streams have one of the last.
+func (s *subscription) indexOf(version string) int {
+	i := len(s.acked) - 1
+	for i >= 0 && s.acked[i].version != version {
+		i--
+	}
+	return i
 }
 
 // publish records new content. The same content again changes nothing.
@@ -441,16 +467,20 @@ func (s *subscription) move(from, to string) {
 		return
 	}
 	if from != "" {
-		if s.acked[from]--; s.acked[from] <= 0 {
-			delete(s.acked, from)
+		if i := s.indexOf(from); i >= 0 {
+			if s.acked[i].streams--; s.acked[i].streams == 0 {
+				s.acked = slices.Delete(s.acked, i, i+1)
+			}
 		}
 	}
-	if to != "" {
-		if s.acked == nil {
-			s.acked = map[string]int{}
-		}
-		s.acked[to]++
+	if to == "" {
+		return
 	}
+	if i := s.indexOf(to); i >= 0 {
+		s.acked[i].streams++
+		return
+	}
+	s.acked = append(s.acked, ackedVersion{to, 1})
 }
 
 // noteConverged notes when 95% of the streams that acknowledge have the current
@@ -461,7 +491,7 @@ func (s *subscription) noteConverged(now time.Time) {
 	if s.current == "" || !s.ackedAt.IsZero() || speak == 0 {
 		return
 	}
-	if s.acked[s.current]*100 >= speak*95 {
+	if s.at(s.current)*100 >= speak*95 {
 		s.ackedAt = now
 	}
 }

@@ -238,7 +238,7 @@ func dueAt(now time.Time, all map[string]view.Lifetime, next map[string]time.Tim
 func (s *Server) refresh(due map[string]view.Lifetime) {
 	for _, g := range s.allGroups() {
 		g.mu.Lock()
-		streams := slices.Collect(maps.Keys(g.streams))
+		streams := slices.Clone(g.streams)
 		g.mu.Unlock()
 		for _, st := range streams {
 			if st.renewDue(due) {

@@ -29,6 +29,7 @@ type stream struct {
 	spoke     atomic.Bool // a request came
 	repeated  time.Time   // when it last asked again for what it had; the receiver's
 	ack       sotwRequest // the request that comes next; the receiver's
+	place     int         // among the streams of its group, whose lock guards it
 
 	sending sync.Mutex // held while sending; taken before mu
 

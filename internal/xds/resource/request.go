@@ -252,17 +252,16 @@ func AckTail(rest []byte) (url, nonce []byte, ok bool) {
 }
 
 // field takes a length-delimited field off an encoded message when it stands
-// at its beginning; else the message is left as it is.
+// at its beginning, with its tag in one byte; else the message is left as it is.
 func field(message []byte, number protowire.Number) (value, rest []byte, ok bool) {
-	got, kind, n := protowire.ConsumeTag(message)
-	if n < 0 || got != number || kind != protowire.BytesType {
+	if len(message) == 0 || uint64(message[0]) != protowire.EncodeTag(number, protowire.BytesType) {
 		return nil, message, false
 	}
-	value, m := protowire.ConsumeBytes(message[n:])
-	if m < 0 {
+	value, n := protowire.ConsumeBytes(message[1:])
+	if n < 0 {
 		return nil, message, false
 	}
-	return value, message[n+m:], true
+	return value, message[1+n:], true
 }
 
 // CutName takes a name off what follows version and node; false when there is
