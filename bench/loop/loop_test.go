@@ -22,17 +22,19 @@ const (
 	zones     = 10 // each is a source, and has a locality of every service
 	endpoints = 10 // of a service in a locality
 	interval  = 5 * time.Second
+
+	serviceTime = 0.02 // seconds a request takes
 )
 
 func zone(i int) isobar.Locality {
 	return isobar.Locality{Region: fmt.Sprintf("region-%d", i/3), Zone: fmt.Sprintf("zone-%d", i)}
 }
 
-func topology(b *testing.B) *isobar.Topology {
+func topology(b *testing.B, trust isobar.CapacityTrust) *isobar.Topology {
 	b.Helper()
 	t := &isobar.Topology{Revision: 1}
 	for s := range services {
-		spec := isobar.Service{Name: fmt.Sprintf("service-%04d", s)}
+		spec := isobar.Service{Name: fmt.Sprintf("service-%04d", s), CapacityTrust: trust}
 		for z := range zones {
 			l := isobar.ServiceLocality{Locality: zone(z)}
 			for e := range endpoints {
@@ -66,16 +68,17 @@ type world struct {
 	now     time.Time
 	decider *plan.Decider
 	builder *view.Builder
+	trust   isobar.CapacityTrust
 	turn    plan.Turn
 	set     *view.Set
 	views   [zones]*view.View
 }
 
-func newWorld(b *testing.B) *world {
+func newWorld(b *testing.B, trust isobar.CapacityTrust) *world {
 	b.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	w := &world{b: b, now: start, decider: plan.NewDecider(interval, nil, start), builder: view.NewBuilder(view.Options{})}
-	w.turn.Topology, w.turn.Interval = topology(b), interval
+	w := &world{b: b, now: start, decider: plan.NewDecider(interval, nil, start), builder: view.NewBuilder(view.Options{}), trust: trust}
+	w.turn.Topology, w.turn.Interval = topology(b, trust), interval
 	first, err := plan.Restore(&plan.Saved{}, w.turn.Topology, health.Table{}, start, 1)
 	if err != nil {
 		b.Fatal(err)
@@ -102,7 +105,11 @@ func (w *world) windows(changing, tick int) []load.StreamWindow {
 			a := w.turn.Previous.Assignment(service.Spec.Name, zone(z))
 			for _, group := range slices.Concat(a.Priorities...) {
 				n := uint64(rate * a.Share(group.Locality) * interval.Seconds())
-				sr.Localities = append(sr.Localities, load.LocalityReport{Locality: &group.Locality, Issued: n, HasIssued: true, Succeeded: n})
+				lr := load.LocalityReport{Locality: &group.Locality, Issued: n, HasIssued: true, Succeeded: n}
+				if w.trust == isobar.TrustObserved {
+					lr.InProgress = uint32(0.5 + rate*a.Share(group.Locality)*serviceTime)
+				}
+				sr.Localities = append(sr.Localities, lr)
 			}
 			r.Services = append(r.Services, sr)
 		}
@@ -142,17 +149,20 @@ func (w *world) tick(changing, tick int) {
 // BenchmarkTick is one turn of the loop for 1,000 services of 10 localities
 // and 10 sources: reports of all sources booked, every service solved, assigned
 // and checked, and what changed encoded for 10 zones. The share of services
-// whose demand changed by up to 30% is in the name.
+// whose demand changed by up to 30% is in the name, and whether capacities are
+// declared, or observed from requests in progress.
 func BenchmarkTick(b *testing.B) {
-	for _, percent := range []int{1, 100} {
-		b.Run(fmt.Sprintf("services=%d/changing=%d%%", services, percent), func(b *testing.B) {
-			w := newWorld(b)
-			b.ReportAllocs()
-			b.ResetTimer()
-			for i := range b.N {
-				w.tick(services*percent/100, i)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/services, "ns/service")
-		})
+	for _, trust := range isobar.CapacityTrusts() {
+		for _, percent := range []int{1, 100} {
+			b.Run(fmt.Sprintf("services=%d/changing=%d%%/trust=%s", services, percent, trust), func(b *testing.B) {
+				w := newWorld(b, trust)
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := range b.N {
+					w.tick(services*percent/100, i)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/services, "ns/service")
+			})
+		}
 	}
 }

@@ -155,7 +155,7 @@ func siteColumns(sites []admin.SiteView) []column {
 		case s.Healthy == 0 && s.Endpoints > 0:
 			state = "nothing healthy"
 		case s.Unreachable:
-			state = "dead"
+			state = "unreachable"
 		}
 		for c, cell := range []string{
 			s.Locality.String(), fmt.Sprintf("%d/%d", s.Healthy, s.Endpoints), rate(s.Capacity), rate(s.Load + s.UnmanagedLoad), used, percent(s.Ceiling), state,

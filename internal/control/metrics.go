@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
 		}),
 		panics:     counter("isobar_plan_panics_total", "Plans lost to an internal error; the previous plan stayed in force."),
-		ignored:    counter("isobar_health_reports_ignored_total", "Entries of health reports on endpoints that were not designated to the checker."),
+		ignored:    counter("isobar_health_reports_ignored_total", "Accepted entries of health reports that are no votes: the checker or the endpoint had left."),
 		saveErrors: counter("isobar_state_save_errors_total", "Plans that could not be written to the state directory."),
 		loadRefused: counter("isobar_load_refused_windows_total",
 			"Windows of a client and a service that were not kept, or in part, because the load of clients takes all of its memory."),
