@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"testing"
+
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestMemoryLimitUnderPressure asserts that the heap grows less than to twice what is in use
@@ -97,4 +99,29 @@ func TestGarbageOfALongCollectionIsNotInUse(t *testing.T) {
 			t.Errorf("step %d: %d in use, want %d", i, got, step.want)
 		}
 	}
+}
+
+// TestGarbageIsCollectedAfterAPush asserts that Isobar collects garbage when a push is over, and
+// only if there is much of it.
+func TestGarbageIsCollectedAfterAPush(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	forced := func() uint32 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.NumForcedGC
+	}
+	inUse := make([]byte, 32<<20)
+	runtime.GC()
+	before := forced()
+	collectGarbage()
+	if forced() != before {
+		t.Error("garbage is collected although there is next to none")
+	}
+	debug.SetGCPercent(400) // Go itself is not to collect meanwhile
+	for g := make([][]byte, 0, 512); garbage() < collectFrom; {
+		g = append(g, make([]byte, 1<<20))
+	}
+	newIdleCollector().published()
+	testhelp.Eventually(t, "garbage is collected after a push", func() bool { return forced() > before })
+	runtime.KeepAlive(inUse)
 }

@@ -184,6 +184,7 @@ func (s *Server) xdsOptions() xds.Options {
 	o := xds.Options{
 		Log: s.log, Registerer: s.metrics, MaxStreams: s.settings.Fixed.XDS.MaxStreams, NameMemory: s.settings.Fixed.XDS.Limits().NameMegabytes << 20,
 		Is2017: s.settings.Is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount, Place: s.providers.Place,
+		Published: s.opts.Published,
 	}
 	if s.settings.Fixed.Replicas != nil {
 		o.HoldRemovals = true

@@ -65,6 +65,8 @@ type Options struct {
 	// Pressure is told when clients make the server use half of a budget for what they
 	// send, again every 100 ms, and once when less than a quarter is used; nil = nobody is.
 	Pressure func(on bool)
+	// Published is called when streams were sent a new plan. It returns at once; nil = nobody is told.
+	Published func()
 	// Boot tells since when the machine is up; nil = the system is asked.
 	Boot func() control.Boot
 	// ReplicaTiming shortens the protocol between replicas for tests; the zero value

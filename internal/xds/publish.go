@@ -125,6 +125,7 @@ func (s *Server) dispatch() {
 		if s.stopped || s.published.Load() == set {
 			s.dispatching = false
 			s.mu.Unlock()
+			s.options.Published()
 			return
 		}
 		s.mu.Unlock()

@@ -387,6 +387,10 @@ type Options struct {
 	// take 4 MiB.
 	ResponseSize int
 
+	// Published is called when the streams that waited for nothing were sent what is
+	// published. It returns at once. Default: nobody is told.
+	Published func()
+
 	// FirstRequestWait bounds how long a stream may say nothing before its
 	// first request; default 30 s.
 	FirstRequestWait time.Duration
@@ -404,6 +408,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Identifier == "" {
 		o.Identifier = "isobar"
+	}
+	if o.Published == nil {
+		o.Published = func() {}
 	}
 	setDefault(&o.MaxStreams, 40_000)
 	setDefault(&o.MaxLocalities, 2_000)
