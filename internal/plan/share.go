@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/appendjson"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -220,7 +221,9 @@ func (b sharedBefore) next(s *Service) (sharedBefore, error) {
 		}
 		b.configuration = data
 	}
-	data, err := json.Marshal(g.decision(s)) //nolint:musttag // fields without a tag go by their names
+	decision := appendjson.New(make([]byte, 0, len(b.decision)+len(b.decision)/8))
+	appendDecision(decision, g.decision(s))
+	data, err := decision.Bytes()
 	if err != nil {
 		return b, err
 	}
