@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Buffer is JSON that is being written. Whoever writes opens and closes objects and arrays; commas
-// come by themselves. The first error stays.
+// Buffer is JSON that is being written. The caller opens and closes objects and arrays, and Buffer
+// adds the commas. With an error, there is no JSON.
 type Buffer struct {
 	data  []byte
 	began int
@@ -23,7 +23,7 @@ type Buffer struct {
 // New returns a buffer that appends to data.
 func New(data []byte) *Buffer { return &Buffer{data: data, began: len(data)} }
 
-// Bytes returns what has been written, or the first error.
+// Bytes returns what has been written, or the errors.
 func (b *Buffer) Bytes() ([]byte, error) {
 	if b.err != nil {
 		return nil, b.err
@@ -87,6 +87,10 @@ func (b *Buffer) Float(v float64) {
 const maxWhole = 1 << 53
 
 func (b *Buffer) float(v float64) {
+	if v == 0 && !math.Signbit(v) { // as most shares
+		b.data = append(b.data, '0')
+		return
+	}
 	if whole := int64(v); float64(whole) == v && -maxWhole < whole && whole < maxWhole && (whole != 0 || !math.Signbit(v)) {
 		b.data = strconv.AppendInt(b.data, whole, 10)
 		return
@@ -130,8 +134,11 @@ func (b *Buffer) Ints(v []int) {
 		return
 	}
 	b.Open('[')
-	for _, x := range v {
-		b.Int(int64(x))
+	for i, x := range v {
+		if i > 0 {
+			b.data = append(b.data, ',')
+		}
+		b.data = strconv.AppendInt(b.data, int64(x), 10)
 	}
 	b.Close(']')
 }

@@ -235,6 +235,7 @@ func (b sharedBefore) next(s *Service) (sharedBefore, error) {
 type groupIndex struct {
 	list []*isobar.EndpointGroup
 	at   map[*isobar.EndpointGroup]int
+	next int // after the last one that was looked up: most lists have the same order
 }
 
 func groupsOf(s *Service) *groupIndex {
@@ -263,12 +264,17 @@ func groupsOf(s *Service) *groupIndex {
 }
 
 func (g *groupIndex) index(group *isobar.EndpointGroup) int {
+	if g.next < len(g.list) && g.list[g.next] == group {
+		g.next++
+		return g.next - 1
+	}
 	i, ok := g.at[group]
 	if !ok {
 		i = len(g.list)
 		g.at[group] = i
 		g.list = append(g.list, group)
 	}
+	g.next = i + 1
 	return i
 }
 
@@ -297,6 +303,7 @@ func (g *groupIndex) decision(s *Service) *sharedDecision {
 
 func (g *groupIndex) sites(sites []assign.Site) []sharedSite {
 	out := make([]sharedSite, len(sites))
+	g.next = 0
 	for i := range sites {
 		s := &sites[i]
 		out[i] = sharedSite{
