@@ -17,7 +17,7 @@ func TestAppendedJSON(t *testing.T) {
 	for seed := range uint64(rounds) {
 		var d sharedDecision
 		testhelp.Arbitrary(&d, seed)
-		want, bad := json.Marshal(&d) //nolint:musttag // fields without a tag go by their names
+		want, bad := json.Marshal(&d)
 		b := appendjson.New(nil)
 		appendDecision(b, &d)
 		got, err := b.Bytes()

@@ -53,9 +53,9 @@ func (a arbitrary) fill(v reflect.Value, depth int) {
 	case reflect.String:
 		v.SetString(a.text())
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Field(i).CanSet() {
-				a.fill(v.Field(i), depth+1)
+		for _, field := range v.Fields() {
+			if field.CanSet() {
+				a.fill(field, depth+1)
 			}
 		}
 	case reflect.Array:
