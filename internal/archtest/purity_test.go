@@ -22,7 +22,7 @@ const module = "github.com/isobar-xds/isobar"
 
 // purePackages decide; they take the time, the seed and the previous state as
 // arguments. Packages beneath them are pure as well.
-var purePackages = []string{"", "solver", "dataplane", "internal/plural", "internal/capacity", "internal/load", "internal/health", "internal/policy", "internal/assign", "internal/plan", "internal/control/ending", "internal/replica/group", "internal/samples", "internal/discovery/kubernetes/table"}
+var purePackages = []string{"", "solver", "dataplane", "internal/plural", "internal/appendjson", "internal/capacity", "internal/load", "internal/health", "internal/policy", "internal/assign", "internal/plan", "internal/control/ending", "internal/replica/group", "internal/samples", "internal/discovery/kubernetes/table"}
 
 // TestPurity holds the pure packages to their rules: same input, same output,
 // byte for byte, with nothing that runs, waits, locks, logs or guesses.

@@ -378,6 +378,37 @@ func TestFollowerKeepsItsPlan(t *testing.T) {
 	})
 }
 
+// TestReplicasSaveSeldom asserts that a replica, which continues from the plan of its group, does not
+// write its own state at every tick, that the state is not old, and that it is saved at the end.
+func TestReplicasSaveSeldom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, g := newParts(), &leader{epoch: 1, version: 1_000_000}
+		l, stop := start(t, p, func(o *control.Options) { o.Group = g })
+		const minutes = 5
+		for range minutes * 20 {
+			p.mu.Lock()
+			next := *p.topology
+			next.Services = append(slices.Clone(next.Services), web(fmt.Sprintf("web-%04d", len(next.Services)), 1))
+			p.topology = &next
+			p.mu.Unlock()
+			p.change()
+			pass(3 * time.Second)
+		}
+		p.mu.Lock()
+		n := len(p.saved)
+		age := time.Since(p.saved[n-1].Made)
+		p.mu.Unlock()
+		if n < 3*minutes || n > 4*minutes+2 || age > 20*time.Second {
+			t.Errorf("the state was saved %d times in %d minutes, %v ago at last", n, minutes, age)
+		}
+		last := l.Current().Version
+		stop()
+		if saved := p.saved[len(p.saved)-1]; saved.Version != last {
+			t.Errorf("at the end version %d was saved, %d was in force", saved.Version, last)
+		}
+	})
+}
+
 // found is a group that this replica leads, with the newest health that followers got.
 type found struct {
 	leader

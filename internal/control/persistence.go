@@ -15,6 +15,11 @@ const reserveStep = 10_000
 // saveEvery bounds how old the saved demand may be while no weight changes.
 const saveEvery = 30 * time.Second
 
+// saveInGroupEvery bounds how often a replica of a group saves its plan as a single server does,
+// with the history: if it is killed, it continues from the plan of the group, which it saves
+// separately. This state is for a server that leaves its group, and it is saved as a replica ends.
+const saveInGroupEvery = 15 * time.Second
+
 // retryEvery is how often saving is tried again while it fails.
 const retryEvery = 5 * time.Second
 
@@ -24,6 +29,7 @@ type persistence struct {
 	boot    func() Boot
 	changed func(plan.Change)
 
+	inGroup   bool // the server is a replica
 	saver     *saver
 	history   *plan.History
 	pages     []plan.Page // of it, to be saved with the next plan
@@ -40,7 +46,7 @@ func newPersistence(opts *Options, saved *plan.Saved, m *metrics) *persistence {
 		opts.Log.Error("can't read the history of earlier plans; starting with an empty one", "error", err)
 	}
 	return &persistence{
-		boot: opts.Boot, changed: opts.Changed,
+		boot: opts.Boot, changed: opts.Changed, inGroup: opts.Group != nil,
 		history: plan.NewHistory(pages, saved), saver: newSaver(opts.State, opts.Log, m),
 	}
 }
@@ -96,6 +102,8 @@ func (p *persistence) worthSaving(before, now *plan.Plan) bool {
 	every := saveEvery
 	if p.saver.fails() {
 		every = retryEvery
+	} else if p.inGroup && before != nil && now.Made.Sub(p.lastSaved) < saveInGroupEvery {
+		return false
 	}
 	if before == nil || len(p.pages) > 0 || len(before.Services) != len(now.Services) || now.Made.Sub(p.lastSaved) >= every {
 		return true

@@ -33,6 +33,8 @@ type planCodec struct {
 	sent   map[string]sentService // of the plan that was encoded last, by name
 	found  *health.SavedMonitor
 	health []group.Part // found, encoded
+	// healthSize is the number of bytes of health, as the size of the next buffer.
+	healthSize int
 
 	last  *plan.Opened                      // what was opened last
 	heard partDigest                        // of the health in it
@@ -86,10 +88,11 @@ func (c *planCodec) encodeHealth(found *health.SavedMonitor) error {
 	if found == c.found {
 		return nil
 	}
-	data, err := json.Marshal(found)
+	data, err := found.AppendJSON(make([]byte, 0, c.healthSize+c.healthSize/8))
 	if err != nil {
 		return err
 	}
+	c.healthSize = len(data)
 	c.health, err = appendFields(nil, &peerv1.PlanContent{Health: data})
 	c.found = found
 	return err

@@ -1,12 +1,12 @@
 package plan
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/appendjson"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -34,15 +34,13 @@ type Saved struct {
 // AppendJSON appends the state as JSON, service by service: [json.Marshal] would build all of it in
 // a buffer that doubles, keep that, and return a copy.
 func (s *Saved) AppendJSON(data []byte) ([]byte, error) {
-	buf := bytes.NewBuffer(append(data, `{"services":[`...))
-	services := json.NewEncoder(buf)
+	services := appendjson.New(append(data, `{"services":[`...))
 	for i := range s.Services {
-		if i > 0 {
-			buf.WriteByte(',')
-		}
-		if err := services.Encode(&s.Services[i]); err != nil {
-			return nil, err
-		}
+		appendSavedService(services, &s.Services[i])
+	}
+	data, err := services.Bytes()
+	if err != nil {
+		return nil, err
 	}
 	rest, err := json.Marshal(struct {
 		*Saved
@@ -52,9 +50,8 @@ func (s *Saved) AppendJSON(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	buf.WriteString("],")
-	buf.Write(rest[1:])
-	return buf.Bytes(), nil
+	data = append(data, "],"...)
+	return append(data, rest[1:]...), nil
 }
 
 // SavedService is one service of Saved.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/appendjson"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -220,7 +221,9 @@ func (b sharedBefore) next(s *Service) (sharedBefore, error) {
 		}
 		b.configuration = data
 	}
-	data, err := json.Marshal(g.decision(s)) //nolint:musttag // fields without a tag go by their names
+	decision := appendjson.New(make([]byte, 0, len(b.decision)+len(b.decision)/8))
+	appendDecision(decision, g.decision(s))
+	data, err := decision.Bytes()
 	if err != nil {
 		return b, err
 	}
@@ -232,6 +235,7 @@ func (b sharedBefore) next(s *Service) (sharedBefore, error) {
 type groupIndex struct {
 	list []*isobar.EndpointGroup
 	at   map[*isobar.EndpointGroup]int
+	next int // after the last one that was looked up: most lists have the same order
 }
 
 func groupsOf(s *Service) *groupIndex {
@@ -260,12 +264,17 @@ func groupsOf(s *Service) *groupIndex {
 }
 
 func (g *groupIndex) index(group *isobar.EndpointGroup) int {
+	if g.next < len(g.list) && g.list[g.next] == group {
+		g.next++
+		return g.next - 1
+	}
 	i, ok := g.at[group]
 	if !ok {
 		i = len(g.list)
 		g.at[group] = i
 		g.list = append(g.list, group)
 	}
+	g.next = i + 1
 	return i
 }
 
@@ -294,6 +303,7 @@ func (g *groupIndex) decision(s *Service) *sharedDecision {
 
 func (g *groupIndex) sites(sites []assign.Site) []sharedSite {
 	out := make([]sharedSite, len(sites))
+	g.next = 0
 	for i := range sites {
 		s := &sites[i]
 		out[i] = sharedSite{

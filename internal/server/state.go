@@ -76,7 +76,13 @@ func (s *loopState) LoadHealth() (*health.SavedMonitor, error) {
 }
 
 // SaveHealth implements control.State.
-func (s *loopState) SaveHealth(saved health.SavedMonitor) error { return s.save(healthKey, saved) }
+func (s *loopState) SaveHealth(saved health.SavedMonitor) error {
+	data, err := saved.AppendJSON(nil)
+	if err != nil {
+		return err
+	}
+	return s.Write(healthKey, data)
+}
 
 // LoadHistory implements control.State. With an error, it returns the pages that
 // can be read.
