@@ -163,7 +163,7 @@ func withEndpoints(tiers, endpoints int) []*endpointv3.ClusterStats {
 	for i := range tiers {
 		out[0].UpstreamLocalityStats = append(out[0].UpstreamLocalityStats, &endpointv3.UpstreamLocalityStats{
 			Locality: first.GetLocality(), TotalIssuedRequests: 10, TotalSuccessfulRequests: 10,
-			Priority: uint32(i), UpstreamEndpointStats: endpointStats(endpoints), //nolint:gosec // few
+			Priority: uint32(i), UpstreamEndpointStats: endpointStats(endpoints),
 		})
 	}
 	return out
