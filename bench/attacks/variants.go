@@ -41,6 +41,34 @@ func variantAttacks() []attack {
 				return withMetrics(statsOf(1, 1, func(int) string { return "checkout" }), 50_000)
 			}),
 		},
+		{
+			name: "reports-endpoints", what: "1,000 load report streams with 20,000 endpoints in 100 tiers each, compressed", shared: reportsBudget,
+			do: reportingGzip(func() []*endpointv3.ClusterStats { return withEndpoints(100, 200) }),
+		},
+		{
+			name: "reports-v2", what: "100 streams of the v2 API, each of 10,000 services with 5 endpoints", shared: reportsBudget,
+			do: func(c *rawclient.Attacker) error {
+				return some(c, 100, "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats", func(i int) []byte {
+					n := node()
+					n.Id = fmt.Sprintf("%p-%d", c, i)
+					stats := statsOf(10_000, 1, func(j int) string { return fmt.Sprintf("%d-%d", i, j) })
+					for _, s := range stats {
+						s.GetUpstreamLocalityStats()[0].UpstreamEndpointStats = endpointStats(5)
+					}
+					return encoded(&loadstatsv3.LoadStatsRequest{Node: n, ClusterStats: stats})
+				})
+			},
+		},
+		{name: "delta-versions-gzip", what: "1,000 delta streams that show versions of 20,000 names each, compressed", do: func(c *rawclient.Attacker) error {
+			versions := map[string]string{}
+			for _, name := range namesOf(c, 0) {
+				versions[name] = "1"
+			}
+			m := rawclient.Framed(compressed(encoded(&deltaAsk{Node: node(), TypeUrl: endpointsURL, InitialResourceVersions: versions})), true)
+			return every(c, func() error {
+				return c.Message(c.Open(deltaMethod, [2]string{"grpc-encoding", "gzip"}), m)
+			})
+		}},
 		{name: "rejections", what: "100 streams that reject with 3 MB of reasons, again and again", do: rejecting},
 		{
 			name: "names-change", what: "100 streams that ask for other 20,000 names in each of 10 requests", shared: namesBudget,
@@ -127,6 +155,29 @@ func reportingGzip(stats func() []*endpointv3.ClusterStats) func(c *rawclient.At
 	}
 }
 
+// withEndpoints is a report on one service, with many endpoints in many tiers of a locality.
+func withEndpoints(tiers, endpoints int) []*endpointv3.ClusterStats {
+	out := statsOf(1, 1, func(int) string { return "checkout" })
+	first := out[0].GetUpstreamLocalityStats()[0]
+	out[0].UpstreamLocalityStats = nil
+	for i := range tiers {
+		out[0].UpstreamLocalityStats = append(out[0].UpstreamLocalityStats, &endpointv3.UpstreamLocalityStats{
+			Locality: first.GetLocality(), TotalIssuedRequests: 10, TotalSuccessfulRequests: 10,
+			Priority: uint32(i), UpstreamEndpointStats: endpointStats(endpoints),
+		})
+	}
+	return out
+}
+
+// endpointStats are of so many endpoints.
+func endpointStats(n int) []*endpointv3.UpstreamEndpointStats {
+	out := make([]*endpointv3.UpstreamEndpointStats, n)
+	for i := range out {
+		out[i] = &endpointv3.UpstreamEndpointStats{TotalIssuedRequests: 1, TotalSuccessfulRequests: 1, Address: socket(i)}
+	}
+	return out
+}
+
 // rejecting opens 100 streams whose every request rejects with much to say of it, and goes on
 // as long as the server reads.
 func rejecting(c *rawclient.Attacker) error {
@@ -152,9 +203,7 @@ func endpointReport() []byte {
 	told := make([]*healthv3.EndpointHealth, 50_000)
 	for i := range told {
 		told[i] = &healthv3.EndpointHealth{
-			Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-				Address: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80},
-			}}}},
+			Endpoint:     &endpointv3.Endpoint{Address: socket(i)},
 			HealthStatus: corev3.HealthStatus_UNHEALTHY,
 		}
 	}
@@ -163,6 +212,13 @@ func endpointReport() []byte {
 			EndpointHealthResponse: &healthv3.EndpointHealthResponse{EndpointsHealth: told}, //nolint:staticcheck // what old checkers send
 		},
 	}), false)
+}
+
+// socket is one of many addresses.
+func socket(i int) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80},
+	}}}
 }
 
 // compressed is a message as gzip writes it.

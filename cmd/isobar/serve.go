@@ -77,7 +77,8 @@ func openServer(ctx context.Context, file string, page bool, stderr io.Writer) (
 	}
 	log := newLogger(cfg.Log, stderr)
 	s, err := server.Open(ctx, cfg, server.Options{
-		File: file, Data: data, Log: log, Version: buildVersion(), NoConsole: !page, Pressure: newMemoryLimit(pressedMemory).press, Published: newIdleCollector().published,
+		File: file, Data: data, Log: log, Version: buildVersion(), NoConsole: !page,
+		Pressure: newMemoryLimit(pressedMemory).press, Published: newIdleCollector().published,
 	})
 	return s, cfg, log, err
 }

@@ -203,6 +203,26 @@ func TestHalfAnAnswerIsNotAWholeOne(t *testing.T) {
 	}
 }
 
+// TestLongWhatIfIsRefused: the entries of a what-if take many times the memory of their text, so a long body
+// is refused before it is decoded.
+func TestLongWhatIfIsRefused(t *testing.T) {
+	opts := optionsOf(newWorld())
+	opts.Operator = mute{}
+	s, err := admin.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for entries, want := range map[int]int{1_000: http.StatusOK, 1_000_000: http.StatusRequestEntityTooLarge} {
+		body := `{"demand": [` + strings.Repeat("{},", entries-1) + "{}]}"
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/whatif", strings.NewReader(body))
+		r.RemoteAddr = "127.0.0.1:1"
+		w := httptest.NewRecorder()
+		if s.Handler().ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%d entries: %d %s, want %d", entries, w.Code, w.Body, want)
+		}
+	}
+}
+
 // TestPreviewsWaitForTheirTurn: a question that comes while another is played
 // waits for it, since several consoles ask at the same time; it is refused when
 // that takes long.

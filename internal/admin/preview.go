@@ -87,7 +87,7 @@ func (s *loopAPI) beginPreview(w http.ResponseWriter, r *http.Request, limit int
 // localities were lost or drained, or demand grew. As postPlan it publishes
 // nothing, and one is answered at a time.
 func (s *loopAPI) postWhatIf(w http.ResponseWriter, r *http.Request) {
-	body, done, ok := s.beginPreview(w, r, maxObjectBytes)
+	body, done, ok := s.beginPreview(w, r, maxWhatIfBytes)
 	if !ok {
 		return
 	}

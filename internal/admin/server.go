@@ -22,8 +22,9 @@ const (
 	idleTimeout       = 2 * time.Minute
 	shutdownTimeout   = 5 * time.Second
 	maxHeaderBytes    = 16 << 10
-	maxObjectBytes    = 4 << 20  // one service
-	maxSetBytes       = 16 << 20 // all services of the API, as a configuration
+	maxObjectBytes    = 4 << 20   // one service
+	maxSetBytes       = 16 << 20  // all services of the API, as a configuration
+	maxWhatIfBytes    = 256 << 10 // of lists that may be long; decoded, they take up to 60 times as much
 	maxHealthBytes    = 1 << 10
 	maxWrites         = 64 // under way at once; each may wait for a plan
 	maxDrains         = maxWrites / 2

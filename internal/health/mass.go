@@ -24,11 +24,18 @@ const (
 // there any more.
 const opposedFor = time.Minute
 
+// stillOpposed reports whether the requests of clients contradict the loss of an endpoint for having
+// contradicted the one before. Clients need some time to come back to one that recovers: checkers could take it
+// again before a report of them shows that it serves.
+func (r *record) stillOpposed(b *voting) bool {
+	return r.opposed && (classOf(r.status).lost() || b.since(r.since) <= opposedFor)
+}
+
 // concede records that many requests fail in a locality: clients then confirm the verdicts of a
 // moment ago.
 func (l *serviceVotes) concede(now instant, at isobar.Locality) {
 	for i := range l.records {
-		if r := &l.records[i]; r.opposed && r.locality == at && time.Duration(now-r.since) <= opposedFor {
+		if r := &l.records[i]; r.opposed && classOf(r.status).lost() && r.locality == at && time.Duration(now-r.since) <= opposedFor {
 			r.opposed, l.dirty = false, true
 		}
 	}

@@ -284,6 +284,43 @@ func TestMassFlipZoneByZoneThatClientsContradict(t *testing.T) {
 	}
 }
 
+// TestMassFlipWithRecoveriesThatClientsContradict asserts that checkers gain nothing from a short recovery
+// of the endpoints that they took: clients have sent nothing there yet when these go down again, so no
+// report contradicts the second verdict.
+func TestMassFlipWithRecoveriesThatClientsContradict(t *testing.T) {
+	for _, pulse := range []time.Duration{2 * time.Second, 10 * time.Second, 30 * time.Second} {
+		for _, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("recoveries of %v, restarts: %v", pulse, restarts), func(t *testing.T) {
+				zones := []isobar.Locality{zoneA, zoneB, zoneC}
+				w := newWorld(t, topology(service("api", 60, zoneF), service("web", 4, zones...)), checkersIn(2, zones...))
+				w.clients = &health.ClientReports{Served: used(w, zones)}
+				w.run(10 * time.Second)
+				const each = 7 * time.Minute
+				begun := w.now
+				w.says = downWhere(func(k health.Key) bool {
+					var zone, i int
+					_, _ = fmt.Sscanf(k.Address, "10.%d.0.%d:80", &zone, &i)
+					past := w.now.Sub(begun) - time.Duration(zone)*each // since the zone was taken
+					return k.Service == "web" && past >= 0 && (past < time.Minute || past >= time.Minute+pulse)
+				})
+				for w.now.Sub(begun) < 4*each {
+					within := w.now.Sub(begun) % each
+					if within < time.Minute || within > 2*time.Minute { // in between no load report comes in time
+						w.clients = &health.ClientReports{Served: used(w, zones)}
+					}
+					w.step()
+					if restarts && within > time.Minute && within <= time.Minute+pulse {
+						w.table = health.NewVerdictTable(health.Settings{ReportInterval: interval}, w.table.Save(), w.now)
+					}
+					if n := w.count("web", isobar.Unhealthy); n > 6 {
+						t.Fatalf("%d of 12 are down after %v, want at most half", n, w.now.Sub(begun))
+					}
+				}
+			})
+		}
+	}
+}
+
 // used lists the zones in which web has an endpoint that is not down: its requests succeed there.
 func used(w *world, zones []isobar.Locality) (out []health.Served) {
 	for _, at := range zones {

@@ -214,10 +214,11 @@ func (l *serviceVotes) weigh(b *voting, r *record) (candidate bool) {
 
 // flip changes the verdict.
 func (l *serviceVotes) flip(b *voting, r *record, to class) {
+	contradicted := l.reached(r.locality) || r.stillOpposed(b)
 	r.status, r.since, r.confirmed = b.label(r, l.rule, to), b.now, b.now
 	r.quorum, r.pending, r.held, r.leaving = true, false, false, undecided
 	r.proven = r.proven || to != classDown
-	r.opposed = to.lost() && (r.opposed || l.reached(r.locality))
+	r.opposed = contradicted && (to.lost() || r.opposed)
 	l.judged, l.changed = true, true
 }
 

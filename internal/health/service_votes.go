@@ -52,7 +52,7 @@ type record struct {
 	pending   bool    // waits for its first verdict without traffic
 	added     bool    // later than the service, so that it had to wait
 	proven    bool    // it has been healthy or degraded
-	opposed   bool    // it went down while the requests of clients succeeded in its locality
+	opposed   bool    // it last went down while the requests of clients succeeded in its locality
 	held      bool
 	leaving   class // what it is voted to be, while clients would lose it by that; else undecided
 	dirty     bool

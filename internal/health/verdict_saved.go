@@ -27,7 +27,7 @@ type SavedEndpoint struct {
 	Waiting time.Time `json:"waiting,omitzero"`
 	Added   bool      `json:"added,omitempty"`  // later than the service's first verdict
 	Proven  bool      `json:"proven,omitempty"` // it has been healthy or degraded
-	// Opposed endpoints went down while the requests of clients succeeded in their localities.
+	// Opposed endpoints last went down while the requests of clients succeeded in their localities.
 	Opposed bool        `json:"opposed,omitempty"`
 	Votes   []SavedVote `json:"votes,omitempty"` // sorted by checker
 }
@@ -111,7 +111,7 @@ func (b *VerdictTable) revive(e *SavedEndpoint) record {
 	if classOf(e.Status) != undecided {
 		r.status, r.since, r.confirmed = e.Status, b.past(e.Since), b.past(e.Confirmed)
 		r.proven = r.proven || !down(e.Status)
-		r.opposed = e.Opposed && classOf(e.Status).lost()
+		r.opposed = e.Opposed
 	} else {
 		r.pending = !e.Waiting.IsZero()
 	}

@@ -426,6 +426,38 @@ func TestNodeIDsBelongToCertificates(t *testing.T) {
 	}
 }
 
+// TestNodeIDsOfAFleetThatRestarts asserts that one address without a certificate gets the history of few
+// clients by their node.ids, and that a fleet whose address changes keeps its own.
+func TestNodeIDsOfAFleetThatRestarts(t *testing.T) {
+	const each = 600.0 / 90
+	c := honest(1200)
+	for i := range 30 {
+		old := c.members[i]
+		old.until = c.k + 1
+		thief := c.join(old.node.Locality, "address 192.0.2.1", always(5800))
+		thief.from, thief.open, thief.node.ID = c.k+1, moment(c.k+1), old.node.ID
+	}
+	for k := range 12 { // the 30 clients sent 200 requests/s
+		if demand, unproven := total(c.run(1)); demand > 600+2*60 || demand-unproven > 620 {
+			t.Errorf("after %d reports demand is %.0f and %.0f may raise drops; the clients sent 600", k+1, demand, demand-unproven)
+		}
+	}
+	c = &gathering{tab: table()}
+	for range 30 {
+		c.join(zoneA, "address 10.0.0.1", always(2*each))
+	}
+	c.run(60)
+	for i := range 30 {
+		old := c.members[i]
+		old.until = c.k + 1
+		heir := c.join(zoneA, "address 10.0.0.2", always(4*each))
+		heir.from, heir.open, heir.node.ID = c.k+1, moment(c.k+1), old.node.ID
+	}
+	if demand, unproven := total(c.run(6)); demand < 780 || unproven > 10 {
+		t.Errorf("the fleet sends 800 from its new address, demand is %.0f and %.0f of it raises no drops", demand, unproven)
+	}
+}
+
 // Names that many addresses invent prove together a fifth of what the clients with a long
 // history send, and no more by leaving and coming back under other names.
 func TestInventedAddressesProveLittle(t *testing.T) {

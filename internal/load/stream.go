@@ -16,6 +16,7 @@ type stream struct {
 	account        string // see StreamWindow
 	identified     bool
 	by             *account  // nil = account is empty; see accounts
+	former         string    // the account of the stream that it took over, if that is another one
 	opened, closed time.Time // closed is zero while it is open
 	arrived        time.Time // when the newest report that is booked came; zero before the first
 	heard          time.Time // when its newest report came
@@ -150,7 +151,7 @@ func (t *Table) takeOver() {
 	for _, heir := range heirs {
 		list := orphans[heir.identity()]
 		for i, old := range slices.Backward(list) { // the newest first
-			if t.replaces(heir, old) {
+			if t.replaces(heir, old) && t.mayInherit(heir, old) {
 				heir.inherit(old)
 				heir.settled = true
 				orphans[heir.identity()] = slices.Delete(list, i, i+1)
@@ -174,6 +175,18 @@ func (t *Table) replaces(heir, old *stream) bool {
 	return old.unheard || silent > old.freshFor(t.interval)
 }
 
+// mayInherit reports whether heir may take over the history of old by its name alone. Anyone can show the node.ids
+// of others without a certificate, and would count as all clients of a fleet that restarts: an address takes over
+// from one other address only, as if that had changed. Clients without a history replace the others nevertheless.
+func (t *Table) mayInherit(heir, old *stream) bool {
+	if heir.identified || heir.account == "" || heir.account == old.account {
+		return true
+	}
+	return !slices.ContainsFunc(t.streams, func(s *stream) bool {
+		return s.account == heir.account && s.former != "" && s.former != old.account
+	})
+}
+
 // inherit moves the flows of old to s. What s has reported itself stands.
 func (s *stream) inherit(old *stream) {
 	for _, f := range old.flows {
@@ -187,6 +200,9 @@ func (s *stream) inherit(old *stream) {
 		f.source.insert(f)
 	}
 	old.flows = nil
+	if s.account != old.account {
+		s.former = old.account
+	}
 	s.period = max(s.period, old.period)
 	s.tellsIssued = s.tellsIssued || old.tellsIssued
 }

@@ -123,12 +123,12 @@ func (w *WhatIf) down(t *isobar.Topology) (down []health.Override, concerned map
 		concerned[s.Name] = true
 		down = append(down, health.Override{Key: health.Key{Service: s.Name, Address: e.Address}, Status: status})
 	}
-	for _, d := range w.Drain {
+	for _, d := range distinct(w.Drain) {
 		if err := d.take(t, func(s *isobar.Service, e *isobar.Endpoint) { take(s, e, isobar.Draining) }); err != nil {
 			return nil, nil, err
 		}
 	}
-	for _, lost := range w.Lose {
+	for _, lost := range distinct(w.Lose) {
 		if lost.IsZero() {
 			return nil, nil, fmt.Errorf("lose: %w: name a region, a zone or a locality", isobar.ErrInvalid)
 		}
@@ -144,11 +144,25 @@ func (w *WhatIf) down(t *isobar.Topology) (down []health.Override, concerned map
 	return down, concerned, nil
 }
 
+// distinct leaves repeated entries out: each would list all of its endpoints again, and 1,000
+// names of a region with 39,000 endpoints took more than 7 GB.
+func distinct[T comparable](list []T) []T {
+	var out []T
+	seen := make(map[T]bool, len(list))
+	for _, x := range list {
+		if !seen[x] {
+			seen[x] = true
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
 // restored lists the endpoints that are again what the configuration and checkers
 // say, and adds their services to those concerned.
 func (w *WhatIf) restored(t *isobar.Topology, concerned map[string]bool) (map[health.Key]bool, error) {
 	out := map[health.Key]bool{}
-	for _, d := range w.Restore {
+	for _, d := range distinct(w.Restore) {
 		err := d.take(t, func(s *isobar.Service, e *isobar.Endpoint) {
 			concerned[s.Name] = true
 			out[health.Key{Service: s.Name, Address: e.Address}] = true
@@ -168,6 +182,7 @@ func (w *WhatIf) scaled(t *isobar.Topology, concerned map[string]bool) (*isobar.
 	}
 	out := *t
 	out.Services = slices.Clone(t.Services)
+	copied := map[string]bool{}
 	for _, c := range w.Capacity {
 		if !(c.Factor > 0) || c.Factor > MaxGrowth {
 			return nil, fmt.Errorf("capacity: %w: factor %v, want above 0, to %v", isobar.ErrInvalid, c.Factor, MaxGrowth)
@@ -177,6 +192,9 @@ func (w *WhatIf) scaled(t *isobar.Topology, concerned map[string]bool) (*isobar.
 			return nil, fmt.Errorf("capacity: service %q: %w", c.Service, isobar.ErrNotFound)
 		}
 		concerned[c.Service] = true
+		if !copied[c.Service] { // once, however often it is named
+			copied[c.Service], out.Services[i].Localities = true, ownLocalities(&out.Services[i])
+		}
 		if !c.scale(&out.Services[i]) {
 			return nil, fmt.Errorf("capacity: service %q declares no capacity at %s: %w", c.Service, c.Locality, isobar.ErrNotFound)
 		}
@@ -184,9 +202,17 @@ func (w *WhatIf) scaled(t *isobar.Topology, concerned map[string]bool) (*isobar.
 	return &out, nil
 }
 
-// scale replaces the localities of a service, and reports whether any has a capacity.
+// ownLocalities copies the localities of a service with their endpoints.
+func ownLocalities(s *isobar.Service) []isobar.ServiceLocality {
+	out := slices.Clone(s.Localities)
+	for i := range out {
+		out[i].Endpoints = slices.Clone(out[i].Endpoints)
+	}
+	return out
+}
+
+// scale changes the capacities of a service, and reports whether any is declared.
 func (c *Scaling) scale(s *isobar.Service) (found bool) {
-	s.Localities = slices.Clone(s.Localities)
 	for i := range s.Localities {
 		l := &s.Localities[i]
 		if !within(l.Locality, c.Locality) {
@@ -197,7 +223,6 @@ func (c *Scaling) scale(s *isobar.Service) (found bool) {
 		}
 		l.MaxRate *= c.Factor
 		l.Concurrency *= c.Factor
-		l.Endpoints = slices.Clone(l.Endpoints)
 		for k := range l.Endpoints {
 			l.Endpoints[k].MaxRate *= c.Factor
 			l.Endpoints[k].Concurrency *= c.Factor

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -178,6 +179,52 @@ func TestWhatIfDrainsAllServices(t *testing.T) {
 	} {
 		if _, err := plan.NewWhatIf(chain(t, 40), interval, &plan.WhatIf{Drain: []plan.Drain{tt.drain}}); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+}
+
+// TestRepeatedWhatIf: a list that names the same thing 1,000 times takes no more memory than one
+// that names it once.
+func TestRepeatedWhatIf(t *testing.T) {
+	turn := chain(t, 40)
+	wide := *turn.Topology
+	wide.Services = slices.Clone(wide.Services)
+	for i := range wide.Services {
+		wide.Services[i].Localities = slices.Clone(wide.Services[i].Localities)
+		for j := range wide.Services[i].Localities {
+			l := &wide.Services[i].Localities[j]
+			l.Endpoints = slices.Clone(l.Endpoints)
+			for k := range 2_000 {
+				l.Endpoints = append(l.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d:80", 100+10*i+j, k>>8, k&255), MaxRate: 1})
+			}
+		}
+	}
+	turn.Topology = &wide
+	taken := func(w plan.WhatIf) uint64 {
+		t.Helper()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := plan.NewWhatIf(turn, interval, &w); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	at := loc("us/b")
+	for name, w := range map[string]func(times int) plan.WhatIf{
+		"lose": func(times int) plan.WhatIf { return plan.WhatIf{Lose: slices.Repeat([]isobar.Locality{at}, times)} },
+		"drain": func(times int) plan.WhatIf {
+			return plan.WhatIf{Drain: slices.Repeat([]plan.Drain{{Locality: at}}, times)}
+		},
+		"restore": func(times int) plan.WhatIf {
+			return plan.WhatIf{Restore: slices.Repeat([]plan.Drain{{Locality: at}}, times)}
+		},
+		"capacity": func(times int) plan.WhatIf {
+			return plan.WhatIf{Capacity: slices.Repeat([]plan.Scaling{{Service: "web", Factor: 1}}, times)}
+		},
+	} {
+		if once, often := taken(w(1)), taken(w(1_000)); often > once+64<<20 {
+			t.Errorf("%s: 1,000 times take %d bytes, once takes %d", name, often, once)
 		}
 	}
 }

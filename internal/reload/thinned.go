@@ -33,12 +33,18 @@ func extentOf(s *isobar.Service) (out extent) {
 // thinnedBy names the services that keep less than half of their endpoints in another
 // configuration; "" if there are none. Endpoints count and not their addresses, because a
 // rollout replaces all of them. Endpoints that were marked as draining before are expected to
-// go, and do not count. A service that loses all is not listed here: it is held under load.
+// go, and do not count. A service that loses all is not listed here: it is held under load. One that
+// comes back after an earlier change removed it, as in a file that is written in parts, is
+// compared with what it had before.
 func (c *contents) thinnedBy(next *contents) string {
 	var thinned []string
-	for name, have := range c.endpoints {
-		left, most := next.endpoints[name].all, max(have.usable, c.earlier[name])
-		if 0 < left && left < have.usable && most >= leastEndpoints && 2*left < most {
+	for name, left := range next.endpoints {
+		have, before := c.endpoints[name], c.earlier[name]
+		if have.all == 0 {
+			have.usable = before
+		}
+		most := max(have.usable, before)
+		if 0 < left.all && left.all < have.usable && most >= leastEndpoints && 2*left.all < most {
 			thinned = append(thinned, name)
 		}
 	}

@@ -94,6 +94,30 @@ func TestEndpointsRemovedInStepsAreHeld(t *testing.T) {
 	}
 }
 
+// TestServicesThatComeBackSmallAreHeld: a file that is written in parts lacks a service at first, and has some
+// of its endpoints then; also over a restart.
+func TestServicesThatComeBackSmallAreHeld(t *testing.T) {
+	now := time.Now()
+	others := []isobar.Service{sized("cart", 50, 4, isobar.Unknown), sized("search", 60, 4, isobar.Unknown), sized("users", 70, 4, isobar.Unknown)}
+	with := func(n int) *config.Live {
+		return sizes(append([]isobar.Service{sized("checkout", 1, n, isobar.Unknown)}, others...)...)
+	}
+	for name, gone := range map[string]*config.Live{"missing": sizes(others...), "without endpoints": with(0)} {
+		c := configurationOf(t, gone)
+		had, has := c.contentsOf(with(20)), c.contentsOf(gone)
+		c.held.recent.note(&had, &has, now)
+		c.held.recent = recentOf(c.held.recent.saved(), now)
+		for n, want := range map[int]string{3: "17 of the 20 endpoints of service checkout, together with earlier removals", 10: "", 20: "", 0: ""} {
+			if what := c.removal(with(n), now.Add(time.Minute)); what != want {
+				t.Errorf("%s: back with %d endpoints: the change removes %q, want %q", name, n, what, want)
+			}
+		}
+		if what := c.removal(with(3), now.Add(removalMemory+time.Minute)); what != "" {
+			t.Errorf("%s: minutes later the change removes %q", name, what)
+		}
+	}
+}
+
 // TestEndpointsOfTheAPIComeAndGo: what programs write with the API may shrink at any time.
 func TestEndpointsOfTheAPIComeAndGo(t *testing.T) {
 	c := configurationOf(t, sizes())
