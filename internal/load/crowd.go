@@ -126,7 +126,7 @@ func (c *comparison) boundGrowth() {
 		return
 	}
 	for _, src := range c.service.sources {
-		most := alikeness * usual.of(src)
+		most := alikeness * usual.counting(src)
 		for _, f := range src.flows {
 			rate := f.window.rate()
 			if rate <= most || !bound(f) {

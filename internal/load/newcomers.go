@@ -16,6 +16,7 @@ const (
 	foundation    = 3.0  // report intervals from the first client of a service on, in which no client is a newcomer
 	guardPeers    = 3    // clients to compare with; fewer say nothing
 	enoughSeniors = 0.25 // of the demand with a voice, that clients with a long history have to have to speak for all
+	majority      = 3.0  // addresses and identities without a long history for each client with one, from which on those are no measure
 	replacedTimes = 12.0 // time constant with which the load of known clients is forgotten, intervals
 )
 
@@ -48,8 +49,8 @@ func (c *comparison) boundNewcomers() {
 	}
 	for i := range claims {
 		x := &claims[i]
-		x.like = alikeness * usual.of(x.flow.source)
-		x.most = max(x.like, fair*size)
+		x.like, x.usual = alikeness*usual.of(x.flow.source), alikeness*usual.counting(x.flow.source)
+		x.most = max(x.usual, fair*size)
 		if x.flow.stranger {
 			x.most = max(x.most, min(x.flow.limit, x.flow.mean*usual.growth))
 		}
@@ -68,7 +69,8 @@ func (c *comparison) boundNewcomers() {
 type claim struct {
 	flow         *flow
 	rate         float64
-	like         float64 // the plausible load of a client of the source
+	like         float64 // the plausible load of a client of the source, by those with a history
+	usual        float64 // the same by most clients
 	granted      float64 // the load that it may send instead of others
 	vouched      float64 // of it, the part that may raise drops, because they had proven it
 	most, counts float64
@@ -113,9 +115,45 @@ func (c *comparison) usual() usual {
 		u = c.medians(known)
 	}
 	if !u.known && c.service.standing() >= negligible {
-		u = c.medians(func(*flow) bool { return true })
+		return c.medians(func(*flow) bool { return true })
 	}
+	u.newer = c.newer()
 	return u
+}
+
+// newer is the median load of the identities and addresses without a long history, requests/s, if
+// they are so many that the clients with one are no measure: a few clients that hardly send
+// anything come before a fleet, as in a rollout. 0 = they are not. It makes load count, up to twice a known
+// capacity of the service, and proves nothing.
+func (c *comparison) newer() float64 {
+	old, accounts := 0, map[string]float64{}
+	var loads []float64
+	for _, src := range c.service.sources {
+		for _, f := range src.flows {
+			trust, _ := f.trust(c.now, c.interval)
+			rate := f.window.rate()
+			switch {
+			case f.busy == 0 || trust <= 0 || rate < negligible:
+			case !f.stranger && !f.newcomer(c.now, c.interval) && !f.junior(c.now, c.interval):
+				old++
+			case f.stream.account == "":
+				loads = append(loads, rate)
+			default:
+				accounts[f.stream.account] += rate
+			}
+		}
+	}
+	for _, load := range accounts { //isobar:sorted the median sorts them
+		loads = append(loads, load)
+	}
+	if float64(len(loads)) < majority*float64(max(guardPeers, old)) {
+		return 0
+	}
+	usual := median(loads)
+	if most := c.service.capacity / float64(len(loads)); most > 0 {
+		usual = min(usual, most)
+	}
+	return usual
 }
 
 // voiceOf is the proven demand of flows of the service that speaks for others, requests/s.
@@ -136,6 +174,7 @@ type usual struct {
 	everywhere float64 // median of their rates, requests/s
 	sources    map[*source]float64
 	growth     float64 // median of their rates over their own means, at least 1
+	newer      float64 // see comparison.newer
 	surge      float64 // by which a fifth of the proven demand that speaks for others grew, or more; at least 1
 }
 
@@ -146,6 +185,9 @@ func (u *usual) of(src *source) float64 {
 	}
 	return u.everywhere
 }
+
+// counting returns the load up to which a client of a source counts as a usual one.
+func (u *usual) counting(src *source) float64 { return max(u.of(src), u.newer) }
 
 func (c *comparison) medians(which func(*flow) bool) usual {
 	u := usual{sources: map[*source]float64{}}
@@ -221,14 +263,14 @@ func boundAccounts(claims []claim) {
 func boundUnlike(claims []claim, most float64) {
 	sum := 0.0
 	for i := range claims {
-		sum += max(0, claims[i].counts-claims[i].like)
+		sum += max(0, claims[i].counts-claims[i].usual)
 	}
 	if sum <= most {
 		return
 	}
 	for i := range claims {
-		if c := &claims[i]; c.counts > c.like {
-			c.counts = c.like + (c.counts-c.like)*most/sum
+		if c := &claims[i]; c.counts > c.usual {
+			c.counts = c.usual + (c.counts-c.usual)*most/sum
 		}
 	}
 }

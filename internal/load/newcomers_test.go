@@ -383,6 +383,48 @@ func TestHonestNewcomers(t *testing.T) {
 	}
 }
 
+// TestAFleetAfterAFewQuietClients asserts that a fleet counts at once although a few clients that
+// hardly send anything came long before it, and that its demand raises no drops yet. Invented
+// clients make at most 2.2 times the capacity count, and fewer of them do not count as a fleet.
+func TestAFleetAfterAFewQuietClients(t *testing.T) {
+	zones := []isobar.Locality{zoneA, zoneB, zoneC}
+	for _, tc := range []struct {
+		name          string
+		capacity      float64
+		clients       int
+		each          float64
+		demand, above float64 // that counts, at least and at most
+	}{
+		{"capacity is not known", 0, 90, 600.0 / 90, 590, 610},
+		{"capacity is known", 1200, 90, 600.0 / 90, 590, 610},
+		{"overload", 400, 90, 600.0 / 90, 590, 610},
+		{"invented clients", 1200, 90, 1e6, 0, 2641},
+		{"too few invented clients", 1200, 8, 1e6, 0, 250},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &gathering{tab: table()}
+			c.tab.SetCapacity("checkout", tc.capacity)
+			for i := range 3 {
+				c.join(zones[i], fmt.Sprint("address 10.0.0.", i), always(0.2))
+			}
+			c.run(12)
+			for i := range tc.clients {
+				c.join(zones[i%3], fmt.Sprint("address 10.0.1.", i), always(tc.each))
+			}
+			c.run(5)
+			for k := range 40 { // as newcomers, and later
+				demand, unproven := total(c.run(1))
+				if demand < tc.demand || demand > tc.above {
+					t.Fatalf("after %d reports demand is %.0f, want %.0f to %.0f", k+6, demand, tc.demand, tc.above)
+				}
+				if proven := demand - unproven; proven > 60 {
+					t.Fatalf("after %d reports %.0f of the demand may raise drops", k+6, proven)
+				}
+			}
+		})
+	}
+}
+
 // Growth that comes with failing requests raises no drops while it may be retries.
 func TestRetriesRaiseNoDrops(t *testing.T) {
 	c := honest(1200)
