@@ -69,13 +69,14 @@ func addDrop(to []CategoryDrop, d CategoryDrop) []CategoryDrop {
 	}
 }
 
-func addClient(to []ClientLoad, name string, rate float64) []ClientLoad {
+// addClient adds the load of a client service. Those that are services count however many others clients name.
+func addClient(to []ClientLoad, name string, rate float64, isService func(name string) bool) []ClientLoad {
 	i, found := slices.BinarySearchFunc(to, name, func(c ClientLoad, n string) int { return strings.Compare(c.Name, n) })
 	switch {
 	case found:
 		to[i].Rate += rate
 		return to
-	case len(to) >= maxClients:
+	case len(to) >= maxClients && !isService(name):
 		return to
 	default:
 		return slices.Insert(to, i, ClientLoad{Name: name, Rate: rate})

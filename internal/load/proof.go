@@ -46,7 +46,8 @@ func (f *flow) learnProof(pace float64) {
 type others struct {
 	comparison
 
-	known *usual
+	known     *usual
+	isService func(name string) bool
 }
 
 func (o *others) like() *usual {

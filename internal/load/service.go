@@ -127,11 +127,18 @@ func (t *Table) Snapshot(now time.Time) *Snapshot {
 // measure works out one service.
 func (t *Table) measure(svc *service, now time.Time, wall time.Duration) ServiceLoad {
 	l := ServiceLoad{Name: svc.name}
-	svc.localities = t.localities(svc.name)
+	spec := t.spec(svc.name)
+	svc.localities = nil
+	if spec != nil {
+		svc.localities = spec.Localities
+	}
 	svc.countLocalities(t.counted)
-	var sites siteSums
+	sites := siteSums{spec: spec}
 	var memory moments
-	rest := others{comparison: comparison{service: svc, now: now, interval: t.interval}}
+	rest := others{
+		comparison: comparison{service: svc, now: now, interval: t.interval},
+		isService:  func(name string) bool { return t.spec(name) != nil },
+	}
 	rest.bound(&t.accounts)
 	t.observer.findVoices(&rest.comparison)
 	t.observer.judgeGauges(svc)

@@ -335,7 +335,7 @@ func (s *source) measure(wall time.Duration, sites *siteSums, rest *others) (l S
 		rate := f.window.rate() * weight
 		claimed.add(f, trust)
 		l.count(&f.window, weight)
-		l.Clients = addClient(l.Clients, f.stream.node.Cluster, rate)
+		l.Clients = addClient(l.Clients, f.stream.node.Cluster, rate, rest.isService)
 		sites.add(&f.window, weight)
 		if f.weight < 1 {
 			l.Capped++

@@ -2,7 +2,9 @@ package load_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -196,5 +198,73 @@ func TestRetriesAreCapped(t *testing.T) {
 			}
 			near(t, "demand", demand(tab.Snapshot(at(14))), tc.want, 0.08*tc.want)
 		})
+	}
+}
+
+// TestInventedNamesHideNoRealOnes asserts that the metrics that decisions use, and the endpoints that the service has,
+// count however many others a client names.
+func TestInventedNamesHideNoRealOnes(t *testing.T) {
+	tab := table()
+	tab.SetTopology(&isobar.Topology{Services: []isobar.Service{{
+		Name: "checkout", Limits: []isobar.Limit{{Metric: isobar.NamedMetrics + "zz-queue", Max: 10}},
+		Localities: []isobar.ServiceLocality{{Locality: zoneB, Endpoints: []isobar.Endpoint{{Address: "99.0.0.1:80"}}}},
+	}}})
+	stats := func(metrics []load.MetricSum, endpoints []load.EndpointReport) load.ServiceReport {
+		return load.ServiceReport{Service: "checkout", Interval: interval, Localities: []load.LocalityReport{{
+			Locality: &zoneB, Issued: 500, HasIssued: true, Succeeded: 500, Details: &load.LocalityDetails{Metrics: metrics, Endpoints: endpoints},
+		}}}
+	}
+	var invented load.LocalityDetails
+	for i := range 300 {
+		invented.Metrics = append(invented.Metrics, load.MetricSum{Name: fmt.Sprint("a", i), Requests: 1, Total: 1})
+	}
+	for i := range 70_000 {
+		invented.Endpoints = append(invented.Endpoints, load.EndpointReport{Address: fmt.Sprintf("10.%d.%d.1:80", i/256, i%256), Issued: 1})
+	}
+	names := []string{load.MetricApplication, load.MetricCPU, "zz-queue", "zz-unused"}
+	var told []load.MetricSum
+	for _, name := range names {
+		told = append(told, load.MetricSum{Name: name, Requests: 10, Total: 5})
+	}
+	liar, honest := newClient(1, load.AgentEnvoy), newClient(2, load.AgentEnvoy)
+	tab.Merge([]load.StreamWindow{
+		liar.window(report(at(1), stats(invented.Metrics, invented.Endpoints))),
+		honest.window(report(at(1), stats(told, []load.EndpointReport{{Address: "99.0.0.1:80", Issued: 500}, {Address: "99.0.0.2:80", Issued: 500}}))),
+	})
+	site := tab.Snapshot(at(1)).Service("checkout").Sites[0]
+	for i, name := range names {
+		if got := slices.ContainsFunc(site.Metrics, func(m load.Metric) bool { return m.Name == name }); got != (i < 3) {
+			t.Errorf("metric %s counts: %v", name, got)
+		}
+	}
+	for i, address := range []string{"99.0.0.1:80", "99.0.0.2:80"} {
+		if got := slices.ContainsFunc(site.Endpoints, func(e load.EndpointLoad) bool { return e.Address == address }); got != (i == 0) {
+			t.Errorf("endpoint %s counts: %v", address, got)
+		}
+	}
+	if len(site.Metrics) > 256+3 || len(site.Endpoints) > 65_536+1 {
+		t.Errorf("%d metrics and %d endpoints are kept", len(site.Metrics), len(site.Endpoints))
+	}
+}
+
+// TestInventedClientsHideNoService asserts that services among the clients of a source count however many other clients there are.
+func TestInventedClientsHideNoService(t *testing.T) {
+	tab := table()
+	tab.SetTopology(&isobar.Topology{Services: []isobar.Service{{Name: "checkout"}, {Name: "web"}}})
+	var windows []load.StreamWindow
+	for i := range 5_000 {
+		c := newClient(load.StreamID(i+1), load.AgentEnvoy)
+		c.node.ID, c.node.Cluster = fmt.Sprint("node-", i), fmt.Sprint("invented-", i)
+		windows = append(windows, c.window(report(at(1), sent(interval, 50))))
+	}
+	web := newClient(6_000, load.AgentEnvoy)
+	web.node.ID, web.node.Cluster = "web-1", "web"
+	tab.Merge(append(windows, web.window(report(at(1), sent(interval, 50)))))
+	clients := tab.Snapshot(at(1)).Service("checkout").Source(web.node.Locality).Clients
+	if !slices.ContainsFunc(clients, func(c load.ClientLoad) bool { return c.Name == "web" }) {
+		t.Errorf("of %d clients none is web", len(clients))
+	}
+	if len(clients) > 4_096+1 {
+		t.Errorf("%d clients are kept", len(clients))
 	}
 }

@@ -138,8 +138,8 @@ func (t *Table) Memory() Memory {
 	return out
 }
 
-// SetTopology sets the distances between localities, and the localities that services have: those count however many
-// other ones clients name. Unset, the table uses the default latencies, and knows no locality.
+// SetTopology sets the distances between localities, and the localities, endpoints and metrics that services have: those count
+// however many other ones clients name. Unset, the table uses the default latencies, and knows no locality.
 func (t *Table) SetTopology(topology *isobar.Topology) {
 	t.topology, t.observer.network = topology, topology.Network
 }
@@ -171,15 +171,13 @@ func (t *Table) SetSubscribed(list []Subscription, now time.Time) {
 	}
 }
 
-// localities returns those that a service has; nil = not known.
-func (t *Table) localities(service string) []isobar.ServiceLocality {
+// spec returns what is configured of a service; nil = not known.
+func (t *Table) spec(service string) *isobar.Service {
 	if t.topology == nil {
 		return nil
 	}
-	if s, ok := t.topology.Service(service); ok {
-		return s.Localities
-	}
-	return nil
+	s, _ := t.topology.Service(service)
+	return s
 }
 
 func (t *Table) service(name string) *service {
