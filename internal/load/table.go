@@ -171,7 +171,7 @@ func (t *Table) SetSubscribed(list []Subscription, now time.Time) {
 	}
 }
 
-// spec returns what is configured of a service; nil = not known.
+// spec returns the configuration of a service; nil = not known.
 func (t *Table) spec(service string) *isobar.Service {
 	if t.topology == nil {
 		return nil
