@@ -9,8 +9,8 @@ import (
 )
 
 // A push to thousands of streams allocates more than anything else between two ticks, so Go mostly
-// begins to collect garbage during a push. With one processor, a push then takes five times as
-// long. An idleCollector therefore collects a little earlier, when a push is over.
+// begins to collect garbage during a push. With one processor, a push then takes several times
+// as long. An idleCollector therefore collects a little earlier, when a push is over.
 
 // Rules of the idleCollector.
 const (

@@ -128,20 +128,7 @@ func (b *Buffer) Floats(v []float64) {
 }
 
 // Ints writes an array of numbers; nil is null.
-func (b *Buffer) Ints(v []int) {
-	if v == nil {
-		b.Null()
-		return
-	}
-	b.Open('[')
-	for i, x := range v {
-		if i > 0 {
-			b.data = append(b.data, ',')
-		}
-		b.data = strconv.AppendInt(b.data, int64(x), 10)
-	}
-	b.Close(']')
-}
+func (b *Buffer) Ints(v []int) { Array(b, v, func(b *Buffer, x *int) { b.Int(int64(*x)) }) }
 
 // String writes a text.
 func (b *Buffer) String(s string) {
